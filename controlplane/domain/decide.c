@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The decision function; see decide.h for the table it implements. Each branch leaves reasons in order of weight and
+ * one sentence for people. It reads the attempt, its job's history and the policy, and nothing else. */
+
+#include "controlplane/domain/decide.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <utlist.h>
+
+static char *fmt_dup(struct decision *d, const char *fmt, va_list ap) ADV_PRINTF(2, 0);
+static char *fmt_dup(struct decision *d, const char *fmt, va_list ap)
+{
+    char *s = NULL;
+
+    if (vasprintf(&s, fmt, ap) < 0) {
+        d->oom = true;
+        return NULL;
+    }
+    return s;
+}
+
+static void reason(struct decision *d, const char *code, const char *param, const char *fmt, ...) ADV_PRINTF(4, 5);
+static void reason(struct decision *d, const char *code, const char *param, const char *fmt, ...)
+{
+    struct advice_reason *r;
+    va_list ap;
+
+    if (d->n_reasons == ADVICE_MAX_REASONS)
+        return;
+    r = &d->reasons[d->n_reasons++];
+    r->code = strdup(code);
+    r->param = strdup(str_or(param));
+    va_start(ap, fmt);
+    r->sentence = fmt_dup(d, fmt, ap);
+    va_end(ap);
+    if (!r->code || !r->param)
+        d->oom = true;
+}
+
+static void summary(struct decision *d, const char *fmt, ...) ADV_PRINTF(2, 3);
+static void summary(struct decision *d, const char *fmt, ...)
+{
+    va_list ap;
+
+    free(d->summary);
+    va_start(ap, fmt);
+    d->summary = fmt_dup(d, fmt, ap);
+    va_end(ap);
+}
+
+void decision_done(struct decision *d)
+{
+    for (size_t i = 0; i < ADVICE_MAX_REASONS; i++) {
+        free(d->reasons[i].code);
+        free(d->reasons[i].param);
+        free(d->reasons[i].sentence);
+    }
+    free(d->exclude_nodes);
+    free(d->summary);
+    *d = (struct decision) { 0 };
+}
+
+static bool anomaly_weightier(const struct anomaly *a, const struct anomaly *b)
+{
+    if (a->terminal != b->terminal)
+        return a->terminal;
+    if (a->precedence != b->precedence)
+        return a->precedence > b->precedence;
+    if ((a->nodes != NULL) != (b->nodes != NULL))
+        return a->nodes != NULL;
+    if (a->offset != b->offset)
+        return a->offset < b->offset;
+    return strcmp(str_or(a->rule), str_or(b->rule)) < 0;
+}
+
+const struct anomaly *decide_best_anomaly(const struct attempt *a)
+{
+    const struct anomaly *an, *best = NULL;
+
+    DL_FOREACH (a->anomalies, an)
+        if (an->status != ANOMALY_WITHDRAWN && (!best || anomaly_weightier(an, best)))
+            best = an;
+    return best;
+}
+
+static const char *class_words(const char *fault_class)
+{
+    static const struct {
+        const char *word, *text;
+    } table[] = {
+        { "gpu_hardware", "a GPU hardware fault" },
+        { "gpu_memory", "a lack of GPU memory" },
+        { "network_fabric", "a network fabric fault" },
+        { "storage", "a storage fault" },
+        { "host_memory", "a lack of host memory" },
+        { "node_failure", "the loss of a node" },
+        { "application_bug", "an error in the program" },
+        { "configuration", "an error in its set-up" },
+        { "transient_service", "an outside service that did not answer" },
+        { "preemption", "preemption" },
+        { "time_limit", "its time limit" },
+        { "user_cancel", "cancellation" },
+        { "interference", "interference by another process" },
+    };
+    for (size_t i = 0; i < ADV_ARRAY_LEN(table); i++)
+        if (adv_streq(str_or(fault_class), table[i].word))
+            return table[i].text;
+    return "an unknown cause";
+}
+
+static void end_words(const struct attempt *a, char *buf, size_t size)
+{
+    if (a->exit_signal)
+        (void) snprintf(buf, size, "ended %s by signal %u", job_state_name(a->state), a->exit_signal);
+    else
+        (void) snprintf(buf, size, "ended %s with exit code %u", job_state_name(a->state), a->exit_code);
+}
+
+static void no_action(struct decision *d)
+{
+    d->desired = DESIRED_NO_ACTION;
+    free(d->exclude_nodes);
+    d->exclude_nodes = NULL;
+    d->may_interrupt = false;
+}
+
+/* Restarts so far that this job has had, by anyone. */
+static uint32_t restarts_so_far(const struct attempt *a)
+{
+    return a->index;
+}
+
+/* Attempts in a row, ending with @a, that were seen and brought no new checkpoint. */
+static uint32_t barren_attempts(const struct attempt *a)
+{
+    const struct job *j = a->job;
+    uint64_t best = 0;
+    uint32_t barren = 0;
+
+    for (uint32_t i = 0; i <= a->index && i < j->n_attempts; i++) {
+        const struct attempt *t = j->attempts[i];
+        if (t->unseen)
+            continue;
+        if (t->last_checkpoint_step > best) {
+            best = t->last_checkpoint_step;
+            barren = 0;
+        } else {
+            barren++;
+        }
+    }
+    return barren;
+}
+
+/* The same rule already ended an earlier attempt, on nodes that this one did not use: the nodes are not to blame. */
+static bool same_signature_elsewhere(const struct attempt *a, const struct anomaly *an)
+{
+    const struct job *j = a->job;
+
+    if (!an->rule)
+        return false;
+    for (uint32_t i = 0; i < a->index && i < j->n_attempts; i++) {
+        const struct anomaly *old = decide_best_anomaly(j->attempts[i]);
+        if (old && old->status == ANOMALY_CONFIRMED && old->rule && adv_streq(old->rule, an->rule) &&
+            a->last_checkpoint_step <= j->attempts[i]->last_checkpoint_step)
+            return true;
+    }
+    return false;
+}
+
+/* Union of the blamed nodes and what earlier advice of this job excluded; "" when none. */
+static void exclusions(struct decision *d, const struct attempt *a, const struct anomaly *an)
+{
+    ADV_AUTO(adv_hostlist) all = adv_hostlist_new(4096);
+    ADV_AUTO_DONE(adv_buf) text;
+    const struct job *j = a->job;
+
+    adv_buf_init(&text, 1 << 16);
+    if (!all) {
+        d->oom = true;
+        return;
+    }
+    for (uint32_t i = 0; i < a->index && i < j->n_attempts; i++) {
+        const struct advice *old = j->attempts[i]->advice;
+        if (old && old->exclude_nodes && old->disposition == DISPOSITION_CONVERGED)
+            (void) !adv_hostlist_parse(all, old->exclude_nodes, NULL);
+    }
+    if (an && an->nodes)
+        (void) !adv_hostlist_parse(all, an->nodes, NULL);
+    if (adv_hostlist_count(all) == 0)
+        return;
+    if (adv_hostlist_format(all, &text, NULL) < 0 || !(d->exclude_nodes = strdup(text.data)))
+        d->oom = true;
+}
+
+static uint32_t count_hosts(const char *list)
+{
+    ADV_AUTO(adv_hostlist) hl = adv_hostlist_new(65536);
+
+    if (!hl || !list || adv_hostlist_parse(hl, list, NULL) < 0)
+        return 0;
+    return (uint32_t) adv_hostlist_count(hl);
+}
+
+static uint32_t exclusion_cap(const struct attempt *a, const struct policy *p)
+{
+    uint32_t nodes = HASH_COUNT(a->job->cluster->nodes), cap = nodes * p->exclude_max_percent / 100;
+
+    return cap < 1 ? 1 : cap;
+}
+
+/* Brakes on RESTARTED; true when it may stand. */
+static bool restart_allowed(struct decision *d, const struct attempt *a, const struct anomaly *an,
+                            const struct policy *p, uint32_t limit)
+{
+    const struct job *j = a->job;
+    uint32_t done = restarts_so_far(a), barren;
+
+    if (!j->batch) {
+        reason(d, "not_batch", NULL, "An interactive allocation cannot be requeued.");
+        summary(d, "Left as it is: an interactive allocation cannot be requeued.");
+        return false;
+    }
+    if (!j->requeueable && job_state_terminal(a->state)) {
+        reason(d, "not_requeueable", NULL, "The job was submitted with requeueing switched off, which cannot be changed "
+                                           "once it ended.");
+        summary(d, "Left as it is: it was submitted with requeueing switched off.");
+        return false;
+    }
+    if (done >= limit) {
+        reason(d, "restart_limit", NULL, "The job was restarted %u time%s already; its limit is %u.", done,
+               done == 1 ? "" : "s", limit);
+        summary(d, "Left as it is: the limit of %u restart%s is used up.", limit, limit == 1 ? "" : "s");
+        return false;
+    }
+    if (an && !an->nodes && same_signature_elsewhere(a, an)) {
+        reason(d, "same_signature", an->rule, "An earlier attempt ended by the same signature (%s) and nothing was gained "
+                                              "since.", an->rule);
+        summary(d, "Left as it is: the same failure (%s) came back and no new checkpoint was reached.", an->rule);
+        return false;
+    }
+    barren = barren_attempts(a);
+    if (barren >= p->no_checkpoint_limit) {
+        reason(d, "no_new_checkpoint", NULL, "The last %u attempts reached no new checkpoint.", barren);
+        summary(d, "Left as it is: %u attempts in a row reached no new checkpoint.", barren);
+        return false;
+    }
+    reason(d, "within_limit", NULL, "This would be restart %u of at most %u.", done + 1, limit);
+    return true;
+}
+
+static uint32_t job_limit(const struct job *j, const struct policy *p)
+{
+    uint32_t n = j->max_restarts ? j->max_restarts : p->max_restarts;
+
+    return n > p->max_restarts_limit ? p->max_restarts_limit : n;
+}
+
+static void evidence_reason(struct decision *d, const struct anomaly *an)
+{
+    if (an->rule)
+        reason(d, "signature", an->rule, "The log shows %s (rule %s): \"%.120s\".", class_words(an->fault_class),
+               an->rule, str_or(an->excerpt));
+    else
+        reason(d, "scheduler_state", an->fault_class, "%s", str_or(an->status_reason));
+}
+
+static void decide_failed(struct decision *d, const struct attempt *a, const struct policy *p, int64_t now_us)
+{
+    const struct anomaly *an = decide_best_anomaly(a);
+    int64_t end_us = a->ms.end_observed_us;
+    bool known = an && an->rule, running = job_state_running(a->state);
+    uint32_t limit = job_limit(a->job, p);
+    char end[96];
+
+    end_words(a, end, sizeof(end));
+    if (running)
+        (void) snprintf(end, sizeof(end), "is still %s but made no progress since", job_state_name(a->state));
+    d->anomaly = an;
+    if (an)
+        evidence_reason(d, an);
+    reason(d, running ? "no_progress" : "end_state", job_state_name(a->state), "Attempt %u %s.", a->index, end);
+
+    if (known && an->retryable == RETRYABLE_NO) {
+        no_action(d);
+        reason(d, "user_fault", an->fault_class, "The same job would fail again in the same way: this is %s.",
+               class_words(an->fault_class));
+        summary(d, "Left %s: %s (rule %s) would come back; it needs its owner.", job_state_name(a->state),
+                class_words(an->fault_class), an->rule);
+        return;
+    }
+    if (!known) {
+        /* nobody said why: a program that dies at the start is its owner's; one that worked may be tried once more */
+        bool blind = a->steps_seen == 0;
+        int64_t ran_us = a->start_unix && a->end_unix > a->start_unix ? (a->end_unix - a->start_unix) * 1000000 : 0;
+
+        if (a->state == JOB_NODE_FAIL || a->state == JOB_BOOT_FAIL) {
+            /* the scheduler's own statement about a node is evidence enough to try again */
+        } else if (blind && ran_us < p->min_runtime_blind_us) {
+            no_action(d);
+            reason(d, "died_at_start", NULL, "It ran %lld s and showed no progress, and no known fault is in its log.",
+                   (long long) (ran_us / 1000000));
+            summary(d, "Left %s: it %s after %lld s without a sign of progress or of a machine fault.",
+                    job_state_name(a->state), end, (long long) (ran_us / 1000000));
+            return;
+        } else if (restarts_so_far(a) >= 1) {
+            no_action(d);
+            reason(d, "unknown_cause_again", NULL, "No cause is known, and the job was restarted before.");
+            summary(d, "Left %s: no cause is known and it was restarted before.", job_state_name(a->state));
+            return;
+        }
+    }
+    if (!running && !(an && an->nodes) && now_us < end_us + p->shared_cause_window_us)
+        d->not_before_us = end_us + p->shared_cause_window_us;
+    if (!restart_allowed(d, a, an, p, limit)) {
+        no_action(d);
+        d->not_before_us = 0;
+        return;
+    }
+    d->desired = DESIRED_RESTARTED;
+    d->may_interrupt = running;
+    exclusions(d, a, an);
+    if (d->exclude_nodes && count_hosts(d->exclude_nodes) > exclusion_cap(a, p)) {
+        reason(d, "too_many_nodes", d->exclude_nodes,
+               "The evidence points at %u nodes, more than the %u that may be excluded: a shared cause is likelier.",
+               count_hosts(d->exclude_nodes), exclusion_cap(a, p));
+        free(d->exclude_nodes);
+        d->exclude_nodes = NULL;
+    }
+    if (d->exclude_nodes) {
+        reason(d, "node_attributed", d->exclude_nodes, "The evidence names %s, which the attempt used.", d->exclude_nodes);
+        summary(d, "Restart without %s: attempt %u %s after %s on %s.", d->exclude_nodes, a->index, end,
+                class_words(an ? an->fault_class : NULL), an && an->nodes ? an->nodes : d->exclude_nodes);
+    } else {
+        summary(d, "Restart on any nodes: attempt %u %s after %s, and no node is to blame.", a->index, end,
+                class_words(an ? an->fault_class : NULL));
+    }
+}
+
+static void decide_unfailed(struct decision *d, const struct attempt *a)
+{
+    const struct anomaly *an = a->anomalies;
+
+    no_action(d);
+    switch (a->state) {
+    case JOB_COMPLETED:
+        reason(d, "completed", NULL, "The attempt completed.");
+        if (an)
+            reason(d, "error_handled", an->rule, "The error in its log (%s) was handled by the job itself.",
+                   str_or(an->rule));
+        summary(d, an ? "Left alone: the job handled the error in its log and completed." :
+                        "Left alone: the job completed.");
+        break;
+    case JOB_CANCELLED:
+        reason(d, "user_cancelled", NULL, "The job was cancelled; that decision is somebody's and stands.");
+        summary(d, "Left alone: the job was cancelled.");
+        break;
+    case JOB_TIMEOUT:
+        reason(d, "time_limit", NULL, "The attempt used its whole time limit.");
+        summary(d, "Left as it is: the time limit was used up.");
+        break;
+    case JOB_PREEMPTED:
+    case JOB_REQUEUED:
+    case JOB_SPECIAL_EXIT:
+    case JOB_REVOKED:
+    case JOB_DEADLINE:
+    default:
+        reason(d, "scheduler_decided", job_state_name(a->state), "The scheduler ended it (%s) and decides what follows.",
+               job_state_name(a->state));
+        summary(d, "Left to the scheduler: %s.", job_state_name(a->state));
+        break;
+    }
+}
+
+static void set_actionability(struct decision *d, const struct attempt *a)
+{
+    char *why[POLICY_MAX_MODE_REASONS];
+    size_t n = 0;
+    enum adv_mode m = policy_job_mode(a->job, why, &n);
+
+    switch (m) {
+    case MODE_ACT:
+        d->actionability = ACTION_ACTIONABLE;
+        reason(d, "mode_act", NULL, "Cluster, site and job all allow acting.");
+        break;
+    case MODE_APPROVE:
+        d->actionability = ACTION_NEEDS_APPROVAL;
+        reason(d, "mode_approve", NULL, "A person has to approve it: %s.", n ? why[0] : "mode approve");
+        break;
+    case MODE_OBSERVE:
+    case MODE_OFF:
+    case MODE_UNSET:
+    default:
+        d->actionability = ACTION_SHADOW;
+        reason(d, m == MODE_OFF ? "mode_off" : "mode_observe", NULL, "Nothing is touched: %s.",
+               n ? why[0] : "mode observe");
+        break;
+    }
+    for (size_t i = 0; i < n; i++)
+        free(why[i]);
+}
+
+void decide_attempt(const struct attempt *a, const struct policy *p, int64_t now_us, struct decision *ret)
+{
+    *ret = (struct decision) { 0 };
+    if (job_state_failed(a->state) || job_state_running(a->state))
+        decide_failed(ret, a, p, now_us);
+    else
+        decide_unfailed(ret, a);
+    if (!ret->not_before_us)
+        set_actionability(ret, a);
+}

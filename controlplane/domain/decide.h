@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLPLANE_DOMAIN_DECIDE_H
+#define CONTROLPLANE_DOMAIN_DECIDE_H
+
+/* The decision: what should happen next to an attempt that ended (or is confirmed stuck). Pure and total: the same
+ * history, evidence and policy give the same answer, whatever the order in which they arrived.
+ *
+ *  end state          evidence                                   desired     when
+ *  COMPLETED          any                                        NO_ACTION   at once
+ *  CANCELLED          any                                        NO_ACTION   at once
+ *  PREEMPTED, REQUEUED, REVOKED, DEADLINE, SPECIAL_EXIT          NO_ACTION   at once
+ *  TIMEOUT            any                                        NO_ACTION   at once
+ *  failed             class not retryable (user fault)           NO_ACTION   after log_settle
+ *  failed             retryable, nodes of the attempt blamed     RESTARTED   after log_settle, without them
+ *  failed             retryable or maybe, no node blamed         RESTARTED   after shared_cause_window
+ *  failed             none; progress seen or ran long enough     RESTARTED   after fallback_delay + window, once
+ *  failed             none; died at the start                    NO_ACTION   after fallback_delay
+ *  running            confirmed by grace                         RESTARTED   (may_interrupt)
+ * RESTARTED falls back to NO_ACTION on: restart limit, same signature again on other nodes without a new checkpoint,
+ * no new checkpoint in N attempts, not requeueable, not a batch job. */
+
+#include "controlplane/domain/policy.h"
+
+struct decision {
+    enum desired_state desired;
+    enum actionability actionability;
+    char *exclude_nodes;
+    struct advice_reason reasons[ADVICE_MAX_REASONS];
+    uint32_t n_reasons;
+    char *summary;
+    const struct anomaly *anomaly; /* that it rests on; NULL for none */
+    bool may_interrupt;
+    int64_t not_before_us; /* 0: now; else decide again then (more evidence may come) */
+    bool oom;              /* memory ran out: the rest means nothing */
+};
+
+void decision_done(struct decision *d);
+
+/* The weightiest anomaly that is not withdrawn: terminal before hints, then precedence, then where it stands in the
+ * log. NULL for none. */
+const struct anomaly *decide_best_anomaly(const struct attempt *a);
+
+/* @now_us is the time of the event. Fills @ret (release with decision_done). */
+void decide_attempt(const struct attempt *a, const struct policy *p, int64_t now_us, struct decision *ret);
+
+#endif

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLPLANE_DOMAIN_FLEET_H
+#define CONTROLPLANE_DOMAIN_FLEET_H
+
+/* The fleet: all clusters, jobs and attempts, and the one function that changes them.
+ *
+ *     fleet_apply(fleet, event, intents)
+ *
+ * is pure: no clock (time comes with the event), no I/O. What it changed is listed in @intents; the caller (turn.c)
+ * stores that in one transaction and only then shows it. Events that make no sense are refused by an error and change
+ * nothing; what comes from a peer is never an assertion.
+ *
+ * Thread: loop thread.  Blocks: no.  Memory: an allocation failure sets intents->oom; the caller then drops the fleet
+ * and loads it from the store again. */
+
+#include "controlplane/domain/decide.h"
+
+struct fleet_config {
+    struct policy policy;
+    int64_t lease_us;
+    bool log_detection; /* logs are watched at all; false: a failed state is an anomaly at once */
+};
+
+struct fleet {
+    struct cluster *clusters;
+    struct fleet_config cfg;
+    struct attempt *judge_list; /* attempts with judge_at_us */
+    uint64_t next_uid;
+    uint64_t store_term;
+    uint64_t dropped_events; /* findings for attempts that do not exist, and the like */
+};
+
+/* Something happened. Strings are borrowed from the event's owner for the time of fleet_apply(). */
+enum event_type {
+    EV_NONE,
+    EV_CLUSTER_CREATE,
+    EV_SET_MODE,
+    EV_AGENT_HELLO,
+    EV_AGENT_GONE,
+    EV_AGENT_REPORT, /* ceiling or observation age changed */
+    EV_LEASE_TAKE,   /* a standby asks for the lease */
+    EV_STATE_UPDATE,
+    EV_FINDING,
+    EV_TELEMETRY,
+    EV_ADVICE_STATUS,
+    EV_ACTION,
+    EV_TICK,
+};
+
+struct job_obs {
+    const char *job_id;
+    enum job_state state;
+    const char *state_raw;
+    bool completing;
+    uint32_t restart_count;
+    bool requeueable;
+    bool batch;
+    uint32_t exit_code;
+    uint32_t exit_signal;
+    int64_t submit_unix;
+    int64_t eligible_unix;
+    int64_t start_unix;
+    int64_t end_unix;
+    int64_t incarnation_unix;
+    bool held;
+    const char *reason;
+    const char *nodes;
+    const char *user;
+    uint32_t uid;
+    const char *account;
+    const char *partition;
+    const char *qos;
+    bool detail_known;
+    const char *name;        /* lossy text */
+    const char *comment;     /* lossy text */
+    const char *stdout_path; /* lossy text */
+    const char *excluded_nodes;
+    const char *required_nodes;
+    uint32_t num_nodes;
+    uint64_t hash;
+};
+
+struct node_obs {
+    const char *name;
+    const char *state_raw;
+    const char *reason;
+    bool available;
+    uint64_t hash;
+};
+
+enum finding_kind { FINDING_SIGNATURE, FINDING_PROGRESS, FINDING_CHECKPOINT, FINDING_RESUMED };
+enum finding_blame { BLAME_NONE, BLAME_NODE, BLAME_REPORTER };
+
+struct event {
+    enum event_type type;
+    int64_t now_us;         /* wall clock of the turn */
+    int64_t mono_us;        /* monotonic clock of the turn, for leases */
+    const char *principal;  /* who caused it, for the audit log */
+    const char *cluster;    /* cluster id; all but EV_TICK */
+    const char *request_id; /* of the API call that caused it; "" or NULL for none */
+    const char *request_hash; /* hex digest of that call's content */
+    union {
+        struct {
+            enum adv_mode mode;
+            const char *reason;
+            uint64_t if_revision; /* 0: any */
+        } set_mode;
+        struct {
+            const char *instance_id;
+            const char *journal_id;
+            bool journal_persistent;
+            struct epoch highest_epoch;
+            const char *agent_version;
+            const char *scheduler;
+            enum adv_mode ceiling;
+            const char *ceiling_reason;
+            bool resume;
+            struct epoch resume_epoch;
+            uint64_t resume_digest;
+            /* results */
+            bool ret_granted;
+            bool ret_resumed;
+            bool ret_settle; /* another holder came before */
+            struct epoch ret_epoch;
+        } hello;
+        struct {
+            const char *instance_id;
+            const char *why;
+        } gone;
+        struct {
+            const char *instance_id;
+            enum adv_mode ceiling;
+            const char *ceiling_reason;
+            bool scheduler_unavailable;
+            bool mode_confirmed; /* the agent has heard of the current mode */
+        } report;
+        struct {
+            const char *instance_id;
+            const char *journal_id;
+            bool ret_granted;
+            struct epoch ret_epoch;
+        } take;
+        struct {
+            const char *instance_id;
+            bool full_begin;
+            bool full_end;
+            const struct job_obs *jobs;
+            size_t n_jobs;
+            const char *const *gone_jobs;
+            size_t n_gone_jobs;
+            const struct node_obs *nodes;
+            size_t n_nodes;
+            const char *const *gone_nodes;
+            size_t n_gone_nodes;
+            uint64_t digest;
+            int64_t observe_us;
+            bool ret_resync; /* the digest did not match: ask for a full snapshot */
+        } state;
+        struct {
+            const char *job_id;
+            uint32_t restart_count;
+            enum finding_kind kind;
+            uint64_t step; /* progress, checkpoint, resumed; 0 unknown */
+            /* signature */
+            enum anomaly_kind anomaly;
+            const char *rule;
+            const char *rules_version;
+            const char *fault_class;
+            enum retryable retryable;
+            int32_t precedence;
+            bool terminal;
+            enum finding_blame blame;
+            const char *const *nodes;
+            size_t n_nodes;
+            const char *ranks;
+            const char *stream;
+            uint64_t offset;
+            const char *excerpt;
+            const char *excerpt_sha256;
+            int64_t observe_us;
+        } finding;
+        struct {
+            const char *job_id;
+            uint32_t restart_count;
+            enum telemetry_state state;
+            const char *reason;
+            uint64_t dropped_bytes;
+        } telemetry;
+        struct {
+            const char *advice_name;
+            uint64_t observed_generation;
+            struct epoch epoch;
+            enum disposition disposition;
+            uint32_t reason;
+            const char *detail;
+            int64_t observe_us;
+        } status;
+        struct {
+            const char *journal_id;
+            uint64_t journal_seq;
+            struct epoch epoch;
+            const char *advice_name;
+            uint64_t generation;
+            uint32_t verb;
+            bool outcome; /* false: intent */
+            const char *read_before;
+            enum command_result command;
+            enum observed observed;
+            const char *reason;
+            const char *detail;
+            int64_t observe_us;
+        } action;
+    } u;
+};
+
+/* What a turn changed. */
+struct intent {
+    enum resource_kind kind;
+    void *object;            /* struct cluster, job, attempt, anomaly, advice, action */
+    struct cluster *cluster;
+};
+
+struct audit_record {
+    struct cluster *cluster;
+    uint64_t seq;
+    char *prev_hash;
+    char *hash; /* hex SHA-256 over the canonical bytes, see fleet.c */
+    char *principal;
+    char *verb;
+    char *subject;
+    char *detail;
+    int64_t observe_us;
+    int64_t record_us;
+};
+
+struct request_record {
+    char *request_id;
+    char *hash;
+    int64_t record_us;
+};
+
+struct intents {
+    struct intent *v;
+    size_t n, cap;
+    struct audit_record *audit;
+    size_t n_audit, cap_audit;
+    struct request_record *requests;
+    size_t n_requests, cap_requests;
+    bool oom;
+};
+
+void intents_init(struct intents *in);
+/* Clears the dirty marks of what is listed and frees the lists. */
+void intents_done(struct intents *in);
+
+struct fleet *fleet_new(const struct fleet_config *cfg);
+struct fleet *fleet_free(struct fleet *f); /* returns NULL */
+
+/* Applies one event. Errors leave the fleet as it was:
+ * -ADV_NOT_FOUND (cluster, job, advice), -ADV_ALREADY_EXISTS, -ADV_ABORTED (revision), -ADV_INVALID_ARGUMENT,
+ * -ADV_FAILED_PRECONDITION (not the holder of the lease). Results are in the event's ret_ members. */
+adv_must_check int fleet_apply(struct fleet *f, struct event *ev, struct intents *out, struct adv_err *err);
+
+/* Earliest time at which EV_TICK has something to do (wall clock); 0 for none. */
+int64_t fleet_next_deadline(const struct fleet *f);
+
+struct cluster *fleet_find_cluster(const struct fleet *f, const char *name);
+struct job *fleet_find_job(const struct cluster *c, const char *job_id); /* newest submission of that id */
+struct job *fleet_find_job_uid(const struct cluster *c, const char *uid);
+struct attempt *job_attempt(const struct job *j, uint32_t index);
+
+/* True while @instance may act on @c at @mono_us. Extends its lease by heartbeat; not stored, see session. */
+bool fleet_lease_extend(struct fleet *f, struct cluster *c, const char *instance, int64_t mono_us);
+/* The lease is free for another journal. */
+bool fleet_lease_free(const struct cluster *c, int64_t mono_us);
+
+/* XOR over the hashes of what the agent says it holds. */
+uint64_t cluster_digest(const struct cluster *c);
+
+/* Loading: objects made by the store, linked into the fleet without events. */
+adv_must_check int fleet_load_cluster(struct fleet *f, struct cluster *c);                 /* takes over */
+adv_must_check int fleet_load_job(struct fleet *f, struct cluster *c, struct job *j);      /* takes over */
+adv_must_check int fleet_load_attempt(struct fleet *f, struct job *j, struct attempt *a);  /* takes over */
+void fleet_load_anomaly(struct attempt *a, struct anomaly *an);                            /* takes over */
+void fleet_load_advice(struct attempt *a, struct advice *ad);                              /* takes over */
+void fleet_load_action(struct attempt *a, struct action *ac);                              /* takes over */
+/* After everything is loaded: agents unreachable, leases of unknown rest, judgement of open attempts taken up again. */
+void fleet_load_done(struct fleet *f, int64_t now_us, int64_t mono_us);
+
+/* Sets *@dst to a copy of @src ("" and NULL are the same). True when it changed. */
+bool str_set(struct intents *in, char **dst, const char *src);
+
+#endif

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names, predicates and destructors of the domain's structs. The tables below are the only place where an enum's
+ * number meets its word. */
+
+#include "controlplane/domain/model.h"
+
+#include <stdio.h>
+#include <utlist.h>
+
+#include "common/num.h"
+
+int epoch_cmp(struct epoch a, struct epoch b)
+{
+    if (a.term != b.term)
+        return a.term < b.term ? -1 : 1;
+    if (a.counter != b.counter)
+        return a.counter < b.counter ? -1 : 1;
+    return 0;
+}
+
+#define NAME_OF(table, v) ((size_t) (v) < ADV_ARRAY_LEN(table) && table[v] ? table[v] : "UNKNOWN")
+
+static const char *const mode_names[] = { "unset", "off", "observe", "approve", "act" };
+
+const char *mode_name(enum adv_mode m)
+{
+    return NAME_OF(mode_names, m);
+}
+
+bool mode_from_name(const char *s, enum adv_mode *ret)
+{
+    for (size_t i = MODE_OFF; s && i < ADV_ARRAY_LEN(mode_names); i++)
+        if (strcasecmp(s, mode_names[i]) == 0) {
+            *ret = (enum adv_mode) i;
+            return true;
+        }
+    return false;
+}
+
+const char *job_state_name(enum job_state s)
+{
+    static const char *const names[] = {
+        "UNKNOWN",   "PENDING",     "CONFIGURING",   "RUNNING",   "SUSPENDED", "COMPLETING",
+        "COMPLETED", "FAILED",      "TIMEOUT",       "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL",
+        "CANCELLED", "PREEMPTED",   "SPECIAL_EXIT",  "DEADLINE",  "REVOKED",   "REQUEUED",
+    };
+    return NAME_OF(names, s);
+}
+
+const char *desired_name(enum desired_state d)
+{
+    static const char *const names[] = { "UNSET",      "NO_ACTION", "RESTARTED",
+                                         "TERMINATED", "PLACEMENT", "DAG_RELEASED" };
+    return NAME_OF(names, d);
+}
+
+const char *disposition_name(enum disposition d)
+{
+    static const char *const names[] = { "UNSET", "PENDING", "CONVERGED", "ABANDONED", "SUPERSEDED" };
+    return NAME_OF(names, d);
+}
+
+const char *disposition_reason_name(uint32_t r)
+{
+    static const char *const names[] = {
+        "UNSET",
+        "DESIRED_STATE_OBSERVED",
+        "ALREADY_SATISFIED",
+        "EXPIRED",
+        "ATTEMPT_SUPERSEDED",
+        "JOB_GONE",
+        "JOB_ID_REUSED",
+        "CONFLICTING_USER_ACTION",
+        "OPTED_OUT",
+        "REJECTED",
+        "NOT_AUTHORIZED_BY_CLUSTER",
+        "FORBIDDEN_BY_SCHEDULER",
+        "CONSTRAINT_UNSATISFIABLE",
+        "BUDGET_EXHAUSTED",
+        "UNSUPPORTED_BY_AGENT",
+        "MAINTENANCE",
+        "STALE_EPOCH",
+        "SCHEDULER_UNAVAILABLE",
+        "NOT_REQUEUEABLE",
+        "MODE_TOO_LOW",
+    };
+    return NAME_OF(names, r);
+}
+
+const char *verb_name(uint32_t v)
+{
+    static const char *const names[] = { "unset",     "preserve", "interrupt", "make_requeueable", "constrain",
+                                         "release",   "cancel",   "protect_child", "rearm_child" };
+    return NAME_OF(names, v);
+}
+
+const char *telemetry_name(enum telemetry_state t)
+{
+    static const char *const names[] = { "UNSET", "COMPLETE", "PARTIAL", "LOST" };
+    return NAME_OF(names, t);
+}
+
+const char *anomaly_status_name(enum anomaly_status s)
+{
+    static const char *const names[] = { "UNSET", "SUSPICION", "CONFIRMED", "WITHDRAWN" };
+    return NAME_OF(names, s);
+}
+
+const char *retryable_name(enum retryable r)
+{
+    static const char *const names[] = { "maybe", "yes", "no" };
+    return NAME_OF(names, r);
+}
+
+const char *agent_state_name(enum agent_state s)
+{
+    static const char *const names[] = { "UNSET",      "NEVER_SEEN",  "CONNECTED",
+                                         "RESYNCING",  "UNREACHABLE", "SCHEDULER_UNAVAILABLE" };
+    return NAME_OF(names, s);
+}
+
+const char *command_name(enum command_result c)
+{
+    static const char *const names[] = { "UNSET", "ACCEPTED", "REFUSED", "TIMED_OUT", "NOT_SENT" };
+    return NAME_OF(names, c);
+}
+
+const char *observed_name(enum observed o)
+{
+    static const char *const names[] = { "UNSET", "YES", "NO", "UNKNOWN" };
+    return NAME_OF(names, o);
+}
+
+bool job_state_terminal(enum job_state s)
+{
+    switch (s) {
+    case JOB_COMPLETED:
+    case JOB_FAILED:
+    case JOB_TIMEOUT:
+    case JOB_OUT_OF_MEMORY:
+    case JOB_NODE_FAIL:
+    case JOB_BOOT_FAIL:
+    case JOB_CANCELLED:
+    case JOB_PREEMPTED:
+    case JOB_DEADLINE:
+    case JOB_REVOKED:
+    case JOB_REQUEUED:
+        return true;
+    case JOB_UNKNOWN:
+    case JOB_PENDING:
+    case JOB_CONFIGURING:
+    case JOB_RUNNING:
+    case JOB_SUSPENDED:
+    case JOB_COMPLETING:
+    case JOB_SPECIAL_EXIT:
+        break;
+    }
+    return false;
+}
+
+bool job_state_failed(enum job_state s)
+{
+    return s == JOB_FAILED || s == JOB_OUT_OF_MEMORY || s == JOB_NODE_FAIL || s == JOB_BOOT_FAIL;
+}
+
+bool job_state_running(enum job_state s)
+{
+    return s == JOB_RUNNING || s == JOB_CONFIGURING || s == JOB_SUSPENDED;
+}
+
+const char *cluster_resource_name(const struct cluster *c, char buf[RESOURCE_NAME_MAX])
+{
+    (void) snprintf(buf, RESOURCE_NAME_MAX, "clusters/%s", c->name);
+    return buf;
+}
+
+const char *job_resource_name(const struct job *j, char buf[RESOURCE_NAME_MAX])
+{
+    (void) snprintf(buf, RESOURCE_NAME_MAX, "clusters/%s/jobs/%s", j->cluster->name, j->uid);
+    return buf;
+}
+
+const char *attempt_resource_name(const struct attempt *a, char buf[RESOURCE_NAME_MAX])
+{
+    (void) snprintf(buf, RESOURCE_NAME_MAX, "clusters/%s/jobs/%s/attempts/%u", a->job->cluster->name, a->job->uid,
+                    a->index);
+    return buf;
+}
+
+const char *advice_resource_name(const struct attempt *a, char buf[RESOURCE_NAME_MAX])
+{
+    (void) snprintf(buf, RESOURCE_NAME_MAX, "clusters/%s/jobs/%s/attempts/%u/advice", a->job->cluster->name,
+                    a->job->uid, a->index);
+    return buf;
+}
+
+bool cluster_id_valid(const char *s)
+{
+    size_t n = s ? strlen(s) : 0;
+
+    if (n < 1 || n > 64 || s[0] < 'a' || s[0] > 'z')
+        return false;
+    return strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789-_") == n;
+}
+
+bool sched_job_id_valid(const char *s)
+{
+    size_t n = s ? strlen(s) : 0, d = n ? strspn(s, "0123456789") : 0;
+
+    if (n < 1 || n > 32 || d < 1 || d > 10)
+        return false;
+    if (d == n)
+        return true;
+    if (s[d] != '_' && s[d] != '+')
+        return false;
+    s += d + 1;
+    n = strlen(s);
+    return n > 0 && strspn(s, "0123456789") == n;
+}
+
+int resource_path_parse(const char *name, struct resource_path *ret, struct adv_err *err)
+{
+    struct resource_path p = { 0 };
+    char *save = NULL, *word;
+    const char *bad = NULL;
+    int i = 0;
+
+    if (!name || strlen(name) >= sizeof(p.scratch) || !*name)
+        bad = "a resource name of 1 to 255 characters";
+    if (!bad) {
+        (void) strcpy(p.scratch, name);
+        for (word = strtok_r(p.scratch, "/", &save); word && !bad; word = strtok_r(NULL, "/", &save), i++) {
+            switch (i) {
+            case 0:
+                if (!adv_streq(word, "clusters"))
+                    bad = "\"clusters/…\"";
+                break;
+            case 1:
+                p.cluster = word;
+                if (!cluster_id_valid(word) && !adv_streq(word, "-"))
+                    bad = "a cluster id";
+                break;
+            case 2:
+                if (adv_streq(word, "nodes"))
+                    p.node = word; /* set for good below */
+                else if (!adv_streq(word, "jobs"))
+                    bad = "\"jobs\" or \"nodes\" after the cluster";
+                break;
+            case 3:
+                if (p.node)
+                    p.node = word;
+                else
+                    p.job_uid = word;
+                break;
+            case 4:
+                if (p.node || !adv_streq(word, "attempts"))
+                    bad = "\"attempts\" after the job";
+                break;
+            case 5: {
+                uint64_t v = 0;
+                p.attempt = word;
+                if (adv_parse_u64(word, 0, UINT32_MAX, &v, NULL) < 0)
+                    bad = "an attempt number";
+                p.attempt_index = (uint32_t) v;
+                break;
+            }
+            case 6:
+                if (!adv_streq(word, "advice"))
+                    bad = "\"advice\" after the attempt";
+                p.advice = true;
+                break;
+            default:
+                bad = "nothing after \"advice\"";
+            }
+        }
+        if (!bad && (i == 1 || i == 3 || i == 5))
+            bad = "an id after each word";
+    }
+    if (bad) {
+        (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "NAME_MALFORMED", "name \"%.64s\": expected %s",
+                                  str_or(name), bad);
+        return adv_err_field(err, "name");
+    }
+    /* pointers go into the caller's copy */
+#define MOVE(f) ret->f = p.f ? ret->scratch + (p.f - p.scratch) : NULL
+    *ret = p;
+    MOVE(cluster);
+    MOVE(job_uid);
+    MOVE(attempt);
+    MOVE(node);
+#undef MOVE
+    return 0;
+}
+
+void node_free(struct node *n)
+{
+    if (!n)
+        return;
+    free(n->name);
+    free(n->state_raw);
+    free(n->reason);
+    free(n);
+}
+
+void anomaly_free(struct anomaly *a)
+{
+    if (!a)
+        return;
+    free(a->uid);
+    free(a->fault_class);
+    free(a->rule);
+    free(a->rules_version);
+    free(a->nodes);
+    free(a->ranks);
+    free(a->stream);
+    free(a->excerpt);
+    free(a->excerpt_sha256);
+    free(a->reporter);
+    free(a->status_reason);
+    free(a);
+}
+
+void advice_free(struct advice *a)
+{
+    if (!a)
+        return;
+    for (size_t i = 0; i < ADVICE_MAX_REASONS; i++) {
+        free(a->reasons[i].code);
+        free(a->reasons[i].param);
+        free(a->reasons[i].sentence);
+    }
+    free(a->exclude_nodes);
+    free(a->summary);
+    free(a->correlation_id);
+    free(a->anomaly_uid);
+    free(a->status_detail);
+    free(a);
+}
+
+void action_free(struct action *a)
+{
+    if (!a)
+        return;
+    free(a->journal_id);
+    free(a->read_before);
+    free(a->reason);
+    free(a->detail);
+    free(a);
+}
+
+void attempt_free(struct attempt *a)
+{
+    struct anomaly *an, *an_next;
+    struct action *ac, *ac_next;
+
+    if (!a)
+        return;
+    DL_FOREACH_SAFE(a->anomalies, an, an_next)
+        anomaly_free(an);
+    DL_FOREACH_SAFE(a->actions, ac, ac_next)
+        action_free(ac);
+    advice_free(a->advice);
+    free(a->state_raw);
+    free(a->nodes);
+    free(a->telemetry_reason);
+    free(a);
+}
+
+void job_free(struct job *j)
+{
+    if (!j)
+        return;
+    for (uint32_t i = 0; i < j->n_attempts; i++)
+        attempt_free(j->attempts[i]);
+    free(j->attempts);
+    free(j->uid);
+    free(j->job_id);
+    free(j->display_name);
+    free(j->user);
+    free(j->account);
+    free(j->partition);
+    free(j->qos);
+    free(j->reason);
+    free(j->excluded_nodes);
+    free(j->required_nodes);
+    free(j->stdout_path);
+    free(j->comment);
+    free(j->policy);
+    free(j->workflow);
+    free(j->comment_error);
+    free(j);
+}
+
+void cluster_free(struct cluster *c)
+{
+    struct job *j, *j_next;
+    struct node *n, *n_next;
+
+    if (!c)
+        return;
+    HASH_CLEAR(hh_id, c->jobs_by_id);
+    HASH_ITER(hh_uid, c->jobs_by_uid, j, j_next) {
+        HASH_DELETE(hh_uid, c->jobs_by_uid, j);
+        job_free(j);
+    }
+    HASH_ITER(hh, c->nodes, n, n_next) {
+        HASH_DEL(c->nodes, n);
+        node_free(n);
+    }
+    free(c->name);
+    free(c->agent_version);
+    free(c->scheduler);
+    free(c->ceiling_reason);
+    free(c->holder_journal);
+    free(c->holder_instance);
+    free(c->epoch_warning);
+    free(c->audit_hash);
+    free(c);
+}

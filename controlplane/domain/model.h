@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLPLANE_DOMAIN_MODEL_H
+#define CONTROLPLANE_DOMAIN_MODEL_H
+
+/* The nouns of the product as plain structs: clusters, nodes, jobs, attempts, anomalies, advice, actions.
+ *
+ * Enum numbers equal those of proto/advisor/v1/types.proto (asserted at compile time in controlplane/shapes), so that
+ * conversion is a cast. Strings are heap copies owned by their struct, NULL meaning empty; str_or() reads them.
+ * Points in time are wall-clock microseconds (`_us`), except the scheduler's own (`_unix`, seconds by its clock).
+ *
+ * Owner: everything hangs below one `struct fleet` (fleet.h) and belongs to the loop thread. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uthash.h>
+
+#include "common/hostlist.h"
+
+enum adv_mode { MODE_UNSET = 0, MODE_OFF = 1, MODE_OBSERVE = 2, MODE_APPROVE = 3, MODE_ACT = 4 };
+
+enum job_state {
+    JOB_UNKNOWN = 0,
+    JOB_PENDING = 1,
+    JOB_CONFIGURING = 2,
+    JOB_RUNNING = 3,
+    JOB_SUSPENDED = 4,
+    JOB_COMPLETING = 5,
+    JOB_COMPLETED = 6,
+    JOB_FAILED = 7,
+    JOB_TIMEOUT = 8,
+    JOB_OUT_OF_MEMORY = 9,
+    JOB_NODE_FAIL = 10,
+    JOB_BOOT_FAIL = 11,
+    JOB_CANCELLED = 12,
+    JOB_PREEMPTED = 13,
+    JOB_SPECIAL_EXIT = 14,
+    JOB_DEADLINE = 15,
+    JOB_REVOKED = 16,
+    JOB_REQUEUED = 17,
+    JOB_STATE_LAST_ = JOB_REQUEUED
+};
+
+enum telemetry_state { TELEMETRY_UNSET = 0, TELEMETRY_COMPLETE = 1, TELEMETRY_PARTIAL = 2, TELEMETRY_LOST = 3 };
+enum anomaly_kind { ANOMALY_KIND_UNSET = 0, ANOMALY_CRASH = 1, ANOMALY_HANG = 2, ANOMALY_STRAGGLER = 3 };
+enum anomaly_status { ANOMALY_STATUS_UNSET = 0, ANOMALY_SUSPICION = 1, ANOMALY_CONFIRMED = 2, ANOMALY_WITHDRAWN = 3 };
+enum desired_state {
+    DESIRED_UNSET = 0,
+    DESIRED_NO_ACTION = 1,
+    DESIRED_RESTARTED = 2,
+    DESIRED_TERMINATED = 3,
+    DESIRED_PLACEMENT = 4,
+    DESIRED_DAG_RELEASED = 5
+};
+enum actionability { ACTIONABILITY_UNSET = 0, ACTION_SHADOW = 1, ACTION_NEEDS_APPROVAL = 2, ACTION_ACTIONABLE = 3 };
+enum disposition {
+    DISPOSITION_UNSET = 0,
+    DISPOSITION_PENDING = 1,
+    DISPOSITION_CONVERGED = 2,
+    DISPOSITION_ABANDONED = 3,
+    DISPOSITION_SUPERSEDED = 4
+};
+enum agent_state {
+    AGENT_UNSET = 0,
+    AGENT_NEVER_SEEN = 1,
+    AGENT_CONNECTED = 2,
+    AGENT_RESYNCING = 3,
+    AGENT_UNREACHABLE = 4,
+    AGENT_SCHEDULER_UNAVAILABLE = 5
+};
+enum retryable { RETRYABLE_MAYBE = 0, RETRYABLE_YES = 1, RETRYABLE_NO = 2 };
+enum command_result { COMMAND_UNSET = 0, COMMAND_ACCEPTED = 1, COMMAND_REFUSED = 2, COMMAND_TIMED_OUT = 3, COMMAND_NOT_SENT = 4 };
+enum observed { OBSERVED_UNSET = 0, OBSERVED_YES = 1, OBSERVED_NO = 2, OBSERVED_UNKNOWN = 3 };
+/* enum disposition_reason and verbs are carried as numbers of the proto: only few are named here. */
+enum {
+    REASON_UNSET = 0,
+    REASON_EXPIRED = 3,
+    REASON_ATTEMPT_SUPERSEDED = 4,
+    REASON_JOB_GONE = 5,
+    REASON_MODE_TOO_LOW = 19,
+    REASON_LAST_ = 19
+};
+
+/* Fencing number: (term, counter), term first. */
+struct epoch {
+    uint64_t term;
+    uint64_t counter;
+};
+int epoch_cmp(struct epoch a, struct epoch b);
+
+/* One resource of the fleet as the change log and the store see it. */
+enum resource_kind {
+    RESOURCE_NONE = 0,
+    RESOURCE_CLUSTER = 1,
+    RESOURCE_JOB = 2,
+    RESOURCE_ATTEMPT = 3,
+    RESOURCE_ANOMALY = 4,
+    RESOURCE_ADVICE = 5,
+    RESOURCE_ACTION = 6,
+    RESOURCE_AUDIT = 7,
+};
+
+struct node {
+    char *name;
+    char *state_raw;
+    char *reason;
+    bool available;
+    uint64_t hash;
+    bool seen_in_full;
+    UT_hash_handle hh;
+};
+
+/* Something wrong with an attempt. At most ATTEMPT_MAX_ANOMALIES each, the weightiest kept. */
+struct anomaly {
+    char *uid;
+    struct attempt *attempt; /* owner */
+    enum anomaly_kind kind;
+    enum anomaly_status status;
+    char *fault_class;
+    char *rule;
+    char *rules_version;
+    enum retryable retryable;
+    int32_t precedence; /* of the rule: root cause above consequence */
+    bool terminal;      /* the line by itself means the process is about to die */
+    char *nodes;        /* host list: the attempt's nodes that the evidence blames */
+    char *ranks;        /* comma separated */
+    char *stream;
+    uint64_t offset;
+    char *excerpt;
+    char *excerpt_sha256;
+    char *reporter;
+    int64_t observe_us;
+    int64_t record_us;
+    int64_t status_us;
+    char *status_reason;
+    uint64_t step_at;            /* last step seen when it was opened */
+    uint32_t progress_after;     /* new steps seen since */
+    uint32_t repeats;            /* further lines of the same rule */
+    uint64_t revision;
+    bool dirty;
+    struct anomaly *prev, *next; /* attempt's list */
+};
+
+struct advice_reason {
+    char *code;
+    char *param;
+    char *sentence;
+};
+#define ADVICE_MAX_REASONS 12
+
+struct advice {
+    struct attempt *attempt; /* owner */
+    uint64_t generation;
+    enum desired_state desired;
+    enum actionability actionability;
+    char *exclude_nodes; /* host list */
+    struct advice_reason reasons[ADVICE_MAX_REASONS];
+    uint32_t n_reasons;
+    char *summary;
+    uint64_t valid_for_ms;
+    char *correlation_id;
+    char *anomaly_uid;
+    bool may_interrupt;
+    /* status as the agent reported it, for `observed_generation` */
+    uint64_t observed_generation;
+    enum disposition disposition;
+    uint32_t disposition_reason;
+    char *status_detail;
+    int64_t status_us;
+    int64_t create_us;
+    int64_t update_us;
+    uint64_t order_rev; /* rises whenever an agent has to hear of it again */
+    uint64_t revision;
+    bool dirty;
+    bool open;                  /* on the cluster's list of what agents may still have to do */
+    struct advice *prev, *next; /* cluster's open list */
+};
+
+struct action {
+    struct attempt *attempt; /* owner */
+    char *journal_id;
+    uint64_t journal_seq;
+    uint64_t generation;
+    struct epoch epoch;
+    uint32_t verb;
+    char *read_before;
+    enum command_result command;
+    enum observed observed;
+    char *reason;
+    char *detail;
+    int64_t observe_us;
+    int64_t record_us;
+    int64_t outcome_us; /* 0: only the intent is known */
+    uint64_t revision;
+    bool dirty;
+    struct action *prev, *next; /* attempt's list, oldest first */
+};
+
+struct milestones {
+    int64_t first_suspicion_us;
+    int64_t end_observed_us;
+    int64_t anomaly_confirmed_us;
+    int64_t advised_us;
+    int64_t first_command_us;
+    int64_t converged_us;
+    int64_t successor_started_us;
+    int64_t successor_productive_us;
+    int64_t job_completed_us;
+};
+
+#define ATTEMPT_MAX_ANOMALIES 8
+#define ATTEMPT_MAX_ACTIONS   64
+
+struct attempt {
+    struct job *job; /* owner */
+    uint32_t index;  /* the scheduler's restart count */
+    enum job_state state;
+    char *state_raw;
+    uint32_t exit_code;
+    uint32_t exit_signal;
+    char *nodes;
+    int64_t start_unix;
+    int64_t end_unix;
+    enum telemetry_state telemetry;
+    char *telemetry_reason;
+    uint64_t dropped_bytes;
+    struct milestones ms;
+    uint64_t last_step;
+    uint64_t last_checkpoint_step;
+    uint64_t resumed_from_step;
+    uint32_t steps_seen; /* progress lines; 0 = nothing learned */
+    int64_t last_progress_us;
+    int64_t progress_stored_us; /* runtime: when the counters above were last put into the store */
+    bool unseen;
+    struct anomaly *anomalies;
+    uint32_t n_anomalies;
+    struct action *actions;
+    uint32_t n_actions;
+    struct advice *advice; /* NULL until judged */
+    int64_t judge_at_us;   /* when to look again; 0 = nothing pending */
+    uint64_t revision;
+    bool dirty;
+    struct attempt *judge_prev, *judge_next; /* fleet's list of attempts with judge_at_us */
+};
+
+struct job {
+    struct cluster *cluster; /* owner */
+    char *uid;
+    char *job_id; /* as people write it */
+    char *display_name;
+    char *user;
+    uint32_t uid_number;
+    char *account;
+    char *partition;
+    char *qos;
+    int64_t submit_unix;      /* of the newest attempt: changes at each requeue */
+    int64_t incarnation_unix; /* first submit; 0 until confirmed */
+    int64_t first_seen_us;
+    bool batch;
+    bool requeueable;
+    bool held;
+    bool gone; /* the scheduler forgot it, or its id belongs to another submission */
+    char *reason;
+    char *excluded_nodes;
+    char *required_nodes;
+    uint32_t num_nodes;
+    char *stdout_path;
+    char *comment; /* raw bytes as text, lossy */
+    /* from the comment */
+    enum adv_mode opt_mode; /* MODE_UNSET: not opted in */
+    char *policy;
+    char *workflow;
+    char *comment_error;
+    uint32_t max_restarts;
+    uint64_t hash; /* of the agent's record */
+    bool present;  /* in the agent's current state (counts in the digest) */
+    bool seen_in_full;
+    struct attempt **attempts; /* index = restart count; NULL never inside */
+    uint32_t n_attempts;
+    uint64_t revision;
+    bool dirty;
+    UT_hash_handle hh_uid; /* cluster->jobs_by_uid */
+    UT_hash_handle hh_id;  /* cluster->jobs_by_id: newest submission of an id */
+};
+
+struct cluster {
+    char *name;
+    enum adv_mode mode;
+    int64_t mode_us;
+    int64_t mode_effective_us; /* when the agent confirmed the current mode; 0 = not yet */
+    struct epoch epoch;
+    enum agent_state agent_state;
+    int64_t agent_state_us;
+    char *agent_version;
+    char *scheduler;
+    enum adv_mode ceiling;
+    char *ceiling_reason;
+    bool journal_persistent;
+    char *holder_journal;  /* who held the lease last */
+    char *holder_instance; /* runtime: who holds it now; NULL = nobody */
+    int64_t lease_until_mono_us; /* runtime: until then nobody else may be granted the lease */
+    bool in_full;          /* a full snapshot is under way */
+    bool digest_ok;        /* state complete and confirmed by digest */
+    int64_t observe_us;
+    uint64_t digest;     /* runtime: XOR over the hashes of present jobs and nodes */
+    char *epoch_warning; /* set when an agent showed a newer epoch than the store: OBSERVE until confirmed */
+    struct node *nodes;
+    struct job *jobs_by_uid;
+    struct job *jobs_by_id;
+    struct advice *open_advice;
+    uint64_t audit_seq;
+    char *audit_hash; /* hex of the last audit event */
+    uint64_t revision;
+    bool dirty;
+    UT_hash_handle hh;
+};
+
+/* "" for NULL. */
+static inline const char *str_or(const char *s)
+{
+    return s ? s : "";
+}
+
+const char *mode_name(enum adv_mode m);            /* "observe" */
+bool mode_from_name(const char *s, enum adv_mode *ret);
+const char *job_state_name(enum job_state s);      /* "FAILED" */
+const char *desired_name(enum desired_state d);    /* "RESTARTED" */
+const char *disposition_name(enum disposition d);  /* "CONVERGED" */
+const char *disposition_reason_name(uint32_t r);   /* "EXPIRED" */
+const char *verb_name(uint32_t v);                 /* "preserve" */
+const char *telemetry_name(enum telemetry_state t);
+const char *anomaly_status_name(enum anomaly_status s);
+const char *retryable_name(enum retryable r);      /* "yes" */
+const char *agent_state_name(enum agent_state s);
+const char *command_name(enum command_result c);
+const char *observed_name(enum observed o);
+
+/* Ended for good as far as this attempt goes (COMPLETING is not). */
+bool job_state_terminal(enum job_state s);
+/* Ended badly, by itself or its machine: what Advisor exists for. */
+bool job_state_failed(enum job_state s);
+bool job_state_running(enum job_state s);
+
+/* Resource names, written into @buf. */
+#define RESOURCE_NAME_MAX 256
+const char *cluster_resource_name(const struct cluster *c, char buf[RESOURCE_NAME_MAX]);
+const char *job_resource_name(const struct job *j, char buf[RESOURCE_NAME_MAX]);
+const char *attempt_resource_name(const struct attempt *a, char buf[RESOURCE_NAME_MAX]);
+const char *advice_resource_name(const struct attempt *a, char buf[RESOURCE_NAME_MAX]);
+
+/* Takes "clusters/a/jobs/u/attempts/1/advice" apart. @ret_parts get pointers into @scratch (a copy of @name);
+ * parts not present are NULL. Errors: -ADV_INVALID_ARGUMENT, field "name". */
+struct resource_path {
+    char scratch[RESOURCE_NAME_MAX];
+    const char *cluster;
+    const char *job_uid;
+    const char *attempt; /* digits, checked */
+    uint32_t attempt_index;
+    bool advice;
+    const char *node;
+};
+adv_must_check int resource_path_parse(const char *name, struct resource_path *ret, struct adv_err *err);
+
+/* 1..64 of a-z, 0-9, '-', '_', beginning with a letter. */
+bool cluster_id_valid(const char *s);
+
+/* A scheduler's job id as people write it: "123", "46_5", "56+1". */
+bool sched_job_id_valid(const char *s);
+
+void node_free(struct node *n);
+void anomaly_free(struct anomaly *a);
+void advice_free(struct advice *a);
+void action_free(struct action *a);
+void attempt_free(struct attempt *a); /* with all below it */
+void job_free(struct job *j);
+void cluster_free(struct cluster *c);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLPLANE_DOMAIN_POLICY_H
+#define CONTROLPLANE_DOMAIN_POLICY_H
+
+/* Consent and the numbers of judgement. Pure. */
+
+#include "controlplane/domain/model.h"
+
+/* Tunables of judgement; filled from the configuration. */
+struct policy {
+    int64_t log_settle_us;          /* after an end state, wait this long for log lines still on their way */
+    int64_t fallback_delay_us;      /* failed state without a signature: anomaly only after this */
+    int64_t shared_cause_window_us; /* causes that may be shared wait this long after the end */
+    int64_t suspicion_grace_us;     /* signature + no progress for this long confirms on a running attempt */
+    int64_t min_runtime_blind_us;   /* unknown cause, no progress known: restart only if it ran this long */
+    uint64_t valid_for_ms;
+    uint32_t max_restarts;          /* when the job names none */
+    uint32_t max_restarts_limit;    /* a job may not ask for more */
+    uint32_t no_checkpoint_limit;   /* attempts in a row without a new checkpoint */
+    uint32_t exclude_max_percent;   /* of the cluster's nodes, at least one */
+};
+
+/* DESIGN's defaults. */
+void policy_defaults(struct policy *ret);
+
+/* What a job's comment says. Strings point into memory of the result. */
+struct comment_opts {
+    enum adv_mode mode; /* MODE_UNSET: the comment does not opt in */
+    char policy[64];
+    char workflow[257];
+    uint32_t max_restarts; /* 0: not said */
+    char error[160];       /* set when the comment speaks of Advisor but cannot be understood */
+};
+
+/* Reads {"advisor": {...}} and the older {"APS": {...}}. A comment that is not a JSON object is somebody's own text:
+ * no opt-in and no error unless it mentions "advisor" or "APS"; then `error` says what is wrong. Never guesses.
+ * `mode: off` wins over everything else. Cannot fail. */
+void policy_parse_comment(const char *comment, struct comment_opts *ret);
+
+/* The lowest of cluster mode, agent ceiling, what is known of the store's epoch, the job's opt-in and identity.
+ * Appends up to @cap sentences (heap copies, caller frees) saying what lowered it, lowest first. */
+#define POLICY_MAX_MODE_REASONS 6
+enum adv_mode policy_cluster_mode(const struct cluster *c, char *ret_reasons[POLICY_MAX_MODE_REASONS], size_t *ret_n);
+enum adv_mode policy_job_mode(const struct job *j, char *ret_reasons[POLICY_MAX_MODE_REASONS], size_t *ret_n);
+
+#endif
