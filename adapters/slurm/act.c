@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* One verb to one job: read, guard, authorize, write once, and then look until the matter is settled.
+ *
+ * The exit code of a Slurm command is a hint. A clear refusal is believed after one more read. rc 0 is believed when
+ * the state is seen. Everything else (time-out, no contact) may still be carried out as long as the command's
+ * credential lives; so the job is read again until its state has come, or until a good read begun after that bound
+ * shows that it never will. The write is never repeated here.
+ *
+ * Compare-and-set does not exist, so a person's action may slip in between read and write. After a requeue the
+ * restart count must be exactly one more; and where the state before was not a proven failure, accounting is asked
+ * whether a cancelled or completed job was brought back. */
+
+#include "adapters/slurm/internal.h"
+
+#include <stdio.h>
+
+#define POLL_FIRST_MS 100
+#define POLL_MAX_MS   1000
+#define FRESH_US      500000 /* a read older than this is not written on */
+
+enum { ACT_START, ACT_WRITE, ACT_PAUSE, ACT_ACCOUNTING };
+
+struct act_task {
+    struct slurm_task t;
+    struct adapter_action action; /* a deep copy */
+    char *strings;                /* its texts */
+    const char **lists;
+
+    struct adapter_node_list *nodes;
+    struct slurm_plan plan;
+    struct adapter_job_detail *before, *after;
+    char target[ADAPTER_ID_SIZE + 8], start[64];
+    char *exclude;
+    const char *argv[SLURM_ARGV_MAX];
+
+    int64_t deadline_us, sent_us, read_began_us, kill_at_boot_us;
+    int poll_ms;
+    enum slurm_answer answer;
+    struct adapter_result res;
+    const char *notes[SLURM_NOTES_MAX + 2];
+    char own_note[160];
+    adapter_act_cb cb;
+    void *arg;
+};
+
+static void finish(struct act_task *p)
+{
+    struct adapter_result *r = &p->res;
+
+    for (size_t i = 0; i < p->plan.n_notes; i++)
+        p->notes[r->n_notes++] = p->plan.notes[i];
+    if (p->own_note[0])
+        p->notes[r->n_notes++] = p->own_note;
+    r->notes = p->notes;
+    r->before = p->before;
+    r->after = p->after;
+    if (p->action.verb == ADAPTER_VERB_CONSTRAIN && r->observed == ADAPTER_OBSERVED_YES) {
+        r->excluded = (const char *const *) p->plan.ours;
+        r->n_excluded = p->plan.n_ours;
+    }
+    ADV_FAILPOINT("slurm.after_verify");
+    slurm_log(p->t.a, r->revived_wrongly == ADAPTER_YES ? ADAPTER_LOG_WARNING : ADAPTER_LOG_INFO,
+              "%s: %s job %s: command %s, observed %s, %s%s%s%s", p->action.tag, adapter_verb_name(p->action.verb),
+              p->action.id, adapter_command_name(r->command), adapter_observed_name(r->observed),
+              adapter_reason_name(r->reason), r->revived_wrongly == ADAPTER_YES ? ", REVIVED WRONGLY" : "",
+              r->err.code ? ": " : "", r->err.code ? r->err.msg : "");
+    p->cb(p->arg, r);
+
+    slurm_plan_done(&p->plan);
+    (void) adapter_node_list_free(p->nodes);
+    (void) adapter_job_detail_free(p->before);
+    (void) adapter_job_detail_free(p->after);
+    free(p->exclude);
+    free(p->strings);
+    free(p->lists);
+    slurm_task_done(&p->t);
+    free(p);
+}
+
+static void finish_unsent(struct act_task *p, enum adapter_reason reason)
+{
+    p->res.reason = reason;
+    p->res.command = ADAPTER_COMMAND_NOT_SENT;
+    p->res.observed = reason == ADAPTER_REASON_ALREADY_SATISFIED ? ADAPTER_OBSERVED_YES
+                      : p->before                                ? ADAPTER_OBSERVED_NO
+                                                                 : ADAPTER_OBSERVED_UNKNOWN;
+    finish(p);
+}
+
+/* ---- the command ---- */
+
+/* The leader's bare number takes the whole het set, except for CONSTRAIN, where it would overwrite every component's
+ * own list; an array's task is never addressed by its raw number. */
+static void set_target(struct act_task *p)
+{
+    const struct adapter_job *j = &p->before->job;
+
+    if (j->het_id && p->action.verb != ADAPTER_VERB_CONSTRAIN)
+        (void) snprintf(p->target, sizeof(p->target), "%u", j->het_id);
+    else
+        (void) snprintf(p->target, sizeof(p->target), "%s", j->id);
+}
+
+static void build_argv(struct act_task *p)
+{
+    size_t n = 0;
+    char job_id[sizeof(p->target)];
+
+    set_target(p);
+    switch (p->action.verb) {
+    case ADAPTER_VERB_PRESERVE:
+        p->argv[n++] = "scontrol";
+        p->argv[n++] = "requeuehold";
+        p->argv[n++] = p->target;
+        break;
+    case ADAPTER_VERB_INTERRUPT:
+        p->argv[n++] = "scontrol";
+        p->argv[n++] = "requeuehold";
+        p->argv[n++] = "Incomplete"; /* acts on running jobs only, however late it lands */
+        p->argv[n++] = p->target;
+        break;
+    case ADAPTER_VERB_RELEASE:
+        p->argv[n++] = "scontrol";
+        p->argv[n++] = "release";
+        p->argv[n++] = p->target;
+        break;
+    case ADAPTER_VERB_CANCEL:
+        p->argv[n++] = "scancel";
+        p->argv[n++] = p->target;
+        break;
+    default:
+        memcpy(job_id, p->target, sizeof(job_id));
+        (void) snprintf(p->target, sizeof(p->target), "JobId=%.*s", ADAPTER_ID_SIZE, job_id);
+        p->argv[n++] = "scontrol";
+        p->argv[n++] = "update";
+        p->argv[n++] = p->target;
+        if (p->action.verb == ADAPTER_VERB_MAKE_REQUEUEABLE) {
+            p->argv[n++] = "Requeue=1";
+            break;
+        }
+        if (p->plan.set_exclude) {
+            if (asprintf(&p->exclude, "ExcNodeList=%s", p->plan.exclude) < 0)
+                abort();
+            p->argv[n++] = p->exclude;
+        }
+        if (p->plan.start_s) {
+            (void) snprintf(p->start, sizeof(p->start), "StartTime=uts%lld", (long long) p->plan.start_s);
+            p->argv[n++] = p->start;
+        }
+        break;
+    }
+    p->argv[n] = NULL;
+}
+
+/* ---- looking ---- */
+
+enum look { LOOK_AGAIN, LOOK_REACHED, LOOK_NEVER };
+
+/* What the record after the write says about it. @ret_reason is set for LOOK_NEVER. */
+static enum look look_at(const struct act_task *p, enum adapter_reason *ret_reason)
+{
+    const struct adapter_job *j = &p->after->job;
+    uint32_t expect = p->action.expect_restarts;
+    bool ended = adapter_job_state_ended(j->state);
+
+    *ret_reason = slurm_end_reason(j->state);
+    if (j->restart_count < expect) {
+        *ret_reason = ADAPTER_REASON_ID_REUSED;
+        return LOOK_NEVER;
+    }
+    switch (p->action.verb) {
+    case ADAPTER_VERB_PRESERVE:
+        if (j->restart_count == expect)
+            return LOOK_AGAIN; /* an ended job stays ended: only time settles it */
+        return LOOK_REACHED;
+    case ADAPTER_VERB_INTERRUPT:
+        if (j->restart_count > expect)
+            return LOOK_REACHED;
+        return ended && !j->completing ? LOOK_NEVER : LOOK_AGAIN;
+    default:
+        break;
+    }
+    if (j->restart_count > expect) {
+        *ret_reason = ADAPTER_REASON_ATTEMPT_SUPERSEDED;
+        return LOOK_NEVER;
+    }
+    switch (p->action.verb) {
+    case ADAPTER_VERB_MAKE_REQUEUEABLE:
+        if (j->requeueable)
+            return LOOK_REACHED;
+        return ended ? LOOK_NEVER : LOOK_AGAIN;
+    case ADAPTER_VERB_CONSTRAIN:
+        if (ended)
+            return LOOK_NEVER;
+        return slurm_plan_reached(&p->plan, p->after) ? LOOK_REACHED : LOOK_AGAIN;
+    case ADAPTER_VERB_RELEASE:
+        if (j->state == ADAPTER_JOB_CANCELLED)
+            return LOOK_NEVER;
+        return j->held ? LOOK_AGAIN : LOOK_REACHED;
+    default: /* CANCEL */
+        if (j->state == ADAPTER_JOB_CANCELLED)
+            return LOOK_REACHED;
+        return ended && !j->completing ? LOOK_NEVER : LOOK_AGAIN;
+    }
+}
+
+static enum adapter_reason refused_reason(enum slurm_answer answer)
+{
+    switch (answer) {
+    case SLURM_ANSWER_DISABLED:
+        return ADAPTER_REASON_NOT_REQUEUEABLE;
+    case SLURM_ANSWER_NOT_BATCH:
+        return ADAPTER_REASON_NOT_BATCH;
+    case SLURM_ANSWER_DENIED:
+        return ADAPTER_REASON_FORBIDDEN;
+    case SLURM_ANSWER_BAD_NODE:
+        return ADAPTER_REASON_INVALID;
+    case SLURM_ANSWER_NO_JOB:
+        return ADAPTER_REASON_GONE;
+    default:
+        return ADAPTER_REASON_CONFLICT_USER_ACTION; /* pending, finished: its state changed under us */
+    }
+}
+
+/* rc 0 of scancel says nothing, and rc 0 of "Incomplete" or of an update may mean "not applicable". */
+static void settle_never(struct act_task *p, enum adapter_reason reason)
+{
+    p->res.observed = ADAPTER_OBSERVED_NO;
+    p->res.reason = reason;
+    finish(p);
+}
+
+static bool owns_requeue(const struct act_task *p)
+{
+    return p->action.verb == ADAPTER_VERB_PRESERVE || p->action.verb == ADAPTER_VERB_INTERRUPT;
+}
+
+static void settle_reached(struct act_task *p)
+{
+    const struct adapter_job *was = &p->before->job;
+    bool one_more = p->after->job.restart_count == p->action.expect_restarts + 1;
+
+    p->res.observed = ADAPTER_OBSERVED_YES;
+    p->res.reason = ADAPTER_REASON_OK;
+    if (!owns_requeue(p)) {
+        p->res.revived_wrongly = ADAPTER_NO;
+        finish(p);
+        return;
+    }
+    if (p->after->job.state == ADAPTER_JOB_CANCELLED) { /* a person's cancel came after it, and won */
+        p->res.revived_wrongly = ADAPTER_NO;
+        p->res.reason = ADAPTER_REASON_CANCELLED_BY_USER;
+        finish(p);
+        return;
+    }
+    if (one_more && (p->action.verb == ADAPTER_VERB_INTERRUPT || slurm_proven_failure(was))) {
+        p->res.revived_wrongly = ADAPTER_NO;
+        finish(p);
+        return;
+    }
+    if (was->state == ADAPTER_JOB_CANCELLED || was->state == ADAPTER_JOB_COMPLETED) {
+        p->res.revived_wrongly = ADAPTER_YES;
+        finish(p);
+        return;
+    }
+    const char *const argv[] = { "sacct", "-n", "-X", "-P", "-D", "-j", was->id, "-o", "JobID,Submit,State", NULL };
+    p->t.step = ACT_ACCOUNTING;
+    slurm_task_run(&p->t, argv, 0);
+}
+
+static void on_acct_row(void *arg, const struct slurm_acct_row *row)
+{
+    struct act_task *p = arg;
+
+    if (row->submit_s < p->before->job.submit_s || strcmp(row->id, p->before->job.id) != 0)
+        return;
+    if (row->state == ADAPTER_JOB_CANCELLED || row->state == ADAPTER_JOB_COMPLETED)
+        p->res.revived_wrongly = ADAPTER_YES;
+}
+
+static void look_again(struct act_task *p)
+{
+    int64_t left_ms = (p->deadline_us - slurm_now_us(p->t.a)) / 1000;
+
+    if (left_ms <= 0 || p->t.a->closing) {
+        p->res.observed = ADAPTER_OBSERVED_UNKNOWN;
+        p->res.reason = p->after && p->after->job.completing ? ADAPTER_REASON_COMPLETING_WAIT
+                                                             : ADAPTER_REASON_UNAVAILABLE;
+        finish(p);
+        return;
+    }
+    p->t.step = ACT_PAUSE;
+    slurm_task_sleep(&p->t, p->poll_ms < left_ms ? p->poll_ms : (int) left_ms);
+    p->poll_ms = p->poll_ms * 3 / 2 < POLL_MAX_MS ? p->poll_ms * 3 / 2 : POLL_MAX_MS;
+}
+
+static void on_after(void *arg, enum adapter_found found, struct adapter_job_detail *d, const struct adv_err *err)
+{
+    struct act_task *p = arg;
+    bool landed_by_now = p->read_began_us - p->sent_us > (int64_t) p->t.a->landing_bound_ms * 1000;
+    bool clear_no = p->res.command == ADAPTER_COMMAND_REFUSED;
+    enum adapter_reason reason;
+
+    if (found == ADAPTER_FOUND_GONE) {
+        (void) adapter_job_detail_free(p->after);
+        p->after = NULL;
+        settle_never(p, ADAPTER_REASON_GONE);
+        return;
+    }
+    if (found != ADAPTER_FOUND) {
+        p->res.err = *err;
+        look_again(p);
+        return;
+    }
+    (void) adapter_job_detail_free(p->after);
+    p->after = d;
+    switch (look_at(p, &reason)) {
+    case LOOK_REACHED:
+        settle_reached(p);
+        return;
+    case LOOK_NEVER:
+        settle_never(p, reason);
+        return;
+    default:
+        if (clear_no)
+            settle_never(p, refused_reason(p->answer));
+        else if (landed_by_now && !d->job.completing)
+            settle_never(p, p->res.command == ADAPTER_COMMAND_TIMED_OUT ? ADAPTER_REASON_UNAVAILABLE
+                                                                        : slurm_end_reason(d->job.state));
+        else
+            look_again(p);
+    }
+}
+
+static void read_after(struct act_task *p)
+{
+    p->read_began_us = slurm_now_us(p->t.a);
+    slurm_find(p->t.a, p->action.id, on_after, p);
+}
+
+/* ---- the way to the write ---- */
+
+static void send_command(struct act_task *p)
+{
+    ADV_FAILPOINT("slurm.after_authorize");
+    p->t.step = ACT_WRITE;
+    p->sent_us = slurm_now_us(p->t.a);
+    slurm_task_run(&p->t, p->argv, p->kill_at_boot_us);
+}
+
+static bool same_plan(const struct slurm_plan *a, const struct slurm_plan *b)
+{
+    return a->reason == b->reason && a->start_s == b->start_s && a->set_exclude == b->set_exclude &&
+           adv_streq(a->exclude, b->exclude);
+}
+
+/* The authorization took its time (a journal, another host): what was read may be old. */
+static void on_reread(void *arg, enum adapter_found found, struct adapter_job_detail *d, const struct adv_err *err)
+{
+    struct act_task *p = arg;
+    enum adapter_reason reason = ADAPTER_REASON_UNAVAILABLE;
+    const char *guard = NULL;
+
+    if (found == ADAPTER_FOUND_GONE)
+        reason = ADAPTER_REASON_GONE;
+    if (found == ADAPTER_FOUND) {
+        (void) adapter_job_detail_free(p->before);
+        p->before = d;
+        reason = slurm_guard(&p->action, d, &guard);
+    }
+    if (reason == ADAPTER_REASON_OK && p->action.verb == ADAPTER_VERB_CONSTRAIN) {
+        struct slurm_plan now;
+        slurm_plan_constrain(&p->action, d, p->nodes, &now);
+        if (!same_plan(&now, &p->plan)) /* not what was authorized */
+            reason = ADAPTER_REASON_CONFLICT_USER_ACTION;
+        slurm_plan_done(&now);
+    }
+    if (reason == ADAPTER_REASON_OK)
+        send_command(p);
+    else
+        finish_unsent(p, reason);
+}
+
+static void on_authorized(void *arg, bool allowed, int64_t kill_at_boot_us)
+{
+    struct act_task *p = arg;
+
+    p->kill_at_boot_us = kill_at_boot_us;
+    if (!allowed)
+        finish_unsent(p, ADAPTER_REASON_LEASE_LOST);
+    else if (slurm_now_us(p->t.a) - p->read_began_us > FRESH_US && !slurm_guard_off("reread"))
+        slurm_find(p->t.a, p->action.id, on_reread, p);
+    else
+        send_command(p);
+}
+
+static void on_before(void *arg, enum adapter_found found, struct adapter_job_detail *d, const struct adv_err *err)
+{
+    struct act_task *p = arg;
+    enum adapter_reason reason;
+    const char *guard;
+
+    if (found != ADAPTER_FOUND) {
+        if (err)
+            p->res.err = *err;
+        finish_unsent(p, found == ADAPTER_FOUND_GONE                                    ? ADAPTER_REASON_GONE
+                         : p->res.err.code == ADV_INVALID_ARGUMENT ? ADAPTER_REASON_INVALID
+                                                                                        : ADAPTER_REASON_UNAVAILABLE);
+        return;
+    }
+    p->before = d;
+    ADV_FAILPOINT("slurm.after_read");
+    reason = slurm_guard(&p->action, d, &guard);
+    if (reason != ADAPTER_REASON_OK) {
+        (void) snprintf(p->own_note, sizeof(p->own_note), "guard %s: job is %s%s, attempt %u", guard,
+                        adapter_job_state_name(d->job.state), d->job.completing ? ", completing" : "",
+                        d->job.restart_count);
+        finish_unsent(p, reason);
+        return;
+    }
+    if (p->action.verb == ADAPTER_VERB_CONSTRAIN) {
+        slurm_plan_constrain(&p->action, d, p->nodes, &p->plan);
+        if (p->plan.reason != ADAPTER_REASON_OK) {
+            finish_unsent(p, p->plan.reason);
+            return;
+        }
+    }
+    build_argv(p);
+    struct adapter_write w = {
+        .action = &p->action,
+        .before = p->before,
+        .argv = p->argv,
+        .landing_bound_ms = p->t.a->landing_bound_ms,
+        .deadline_ms = p->t.a->command_deadline_ms,
+    };
+    p->t.a->host->authorize(p->t.a->host->ctx, &w, on_authorized, p);
+}
+
+static void read_before(struct act_task *p)
+{
+    p->read_began_us = slurm_now_us(p->t.a);
+    slurm_find(p->t.a, p->action.id, on_before, p);
+}
+
+static void on_nodes(void *arg, struct adapter_node_list *l)
+{
+    struct act_task *p = arg;
+
+    p->nodes = l;
+    if (!l->complete) {
+        p->res.err = l->err;
+        finish_unsent(p, ADAPTER_REASON_UNAVAILABLE);
+        return;
+    }
+    read_before(p);
+}
+
+static void act_resume(struct slurm_task *t)
+{
+    struct act_task *p = ADV_CONTAINER_OF(t, struct act_task, t);
+
+    switch (t->step) {
+    case ACT_START:
+        if ((unsigned) p->action.verb >= ADAPTER_VERB_MAX_ || p->action.expect_submit_s <= 0 || !p->action.id[0]) {
+            (void) adv_err_set(&p->res.err, ADV_INVALID_ARGUMENT, "an action needs a verb, an id and the submit time");
+            finish_unsent(p, ADAPTER_REASON_INVALID);
+        } else if (p->action.verb == ADAPTER_VERB_CONSTRAIN) {
+            t->a->base.ops->nodes(&t->a->base, on_nodes, p);
+        } else {
+            read_before(p);
+        }
+        return;
+
+    case ACT_WRITE:
+        ADV_FAILPOINT("slurm.after_command");
+        p->answer = t->end == ADAPTER_RUN_EXITED ? slurm_parse_answer(t->err) : SLURM_ANSWER_UNCLEAR;
+        if (t->end == ADAPTER_RUN_NOT_STARTED) {
+            (void) slurm_task_error(t, p->argv[0], &p->res.err);
+            finish_unsent(p, ADAPTER_REASON_UNAVAILABLE);
+            return;
+        }
+        if (slurm_task_ok(t)) {
+            p->res.command = ADAPTER_COMMAND_ACCEPTED;
+        } else {
+            (void) slurm_task_error(t, p->argv[0], &p->res.err);
+            p->res.command =
+                p->answer == SLURM_ANSWER_UNCLEAR ? ADAPTER_COMMAND_TIMED_OUT : ADAPTER_COMMAND_REFUSED;
+        }
+        read_after(p);
+        return;
+
+    case ACT_PAUSE:
+        read_after(p);
+        return;
+
+    default: /* ACT_ACCOUNTING */
+        p->res.revived_wrongly = ADAPTER_MAYBE;
+        if (slurm_task_ok(t))
+            slurm_parse_acct(t->out, t->out_len, on_acct_row, p);
+        finish(p);
+        return;
+    }
+}
+
+/* One block for all strings, one for the two lists. */
+static void copy_action(struct act_task *p, const struct adapter_action *in)
+{
+    const char *const texts[] = { in->id ? in->id : "", in->tag ? in->tag : "-", in->expect_comment };
+    size_t bytes = 1, n = in->n_exclude + in->n_exclude_before;
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(texts); i++)
+        bytes += texts[i] ? strlen(texts[i]) + 1 : 0;
+    for (size_t i = 0; i < in->n_exclude; i++)
+        bytes += strlen(in->exclude[i]) + 1;
+    for (size_t i = 0; i < in->n_exclude_before; i++)
+        bytes += strlen(in->exclude_before[i]) + 1;
+    p->strings = malloc(bytes);
+    p->lists = calloc(n + 1, sizeof(*p->lists));
+    if (!p->strings || !p->lists)
+        abort();
+    p->action = *in;
+    char *w = p->strings;
+    const char **fields[] = { &p->action.id, &p->action.tag, &p->action.expect_comment };
+    for (size_t i = 0; i < ADV_ARRAY_LEN(texts); i++) {
+        if (!texts[i])
+            continue;
+        *fields[i] = w;
+        w = stpcpy(w, texts[i]) + 1;
+    }
+    for (size_t i = 0; i < n; i++) {
+        p->lists[i] = w;
+        w = stpcpy(w, i < in->n_exclude ? in->exclude[i] : in->exclude_before[i - in->n_exclude]) + 1;
+    }
+    p->action.exclude = p->lists;
+    p->action.exclude_before = p->lists + in->n_exclude;
+}
+
+void slurm_act(struct adapter *base, const struct adapter_action *action, adapter_act_cb cb, void *arg)
+{
+    struct act_task *p = calloc(1, sizeof(*p));
+
+    if (!p)
+        abort();
+    slurm_task_init(&p->t, slurm_of(base), act_resume);
+    copy_action(p, action);
+    p->deadline_us = slurm_now_us(p->t.a) +
+                     (int64_t) (action->deadline_ms > 0 ? action->deadline_ms : p->t.a->action_deadline_ms) * 1000;
+    p->poll_ms = POLL_FIRST_MS;
+    p->cb = cb;
+    p->arg = arg;
+    slurm_task_start(&p->t);
+}

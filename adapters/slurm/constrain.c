@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What CONSTRAIN sets. ExcNodeList replaces, it never merges, so the new list is the user's part plus ours: the
+ * current list minus what we added earlier, plus what we want now. Slurm refuses the whole list for one unknown node
+ * and lets a job starve that excludes the nodes it needs; both are seen to here, with a note for people.
+ *
+ * A requeue sets the start two minutes ahead. Three seconds after the requeue is early enough and late enough: in the
+ * first second slurmd still counts the job's credential as revoked. The time is the controller's own (SubmitTime), and
+ * only a start that the requeue itself set is touched. */
+
+#include "adapters/slurm/internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "common/hostlist.h"
+
+#define HOSTS_MAX       100000
+#define LIST_MAX        (1u << 20)
+#define START_AFTER_S   3
+#define REQUEUE_DELAY_S 120 /* or one more */
+
+static ADV_PRINTF(2, 3) void note(struct slurm_plan *p, const char *fmt, ...)
+{
+    va_list ap;
+    char *text = NULL;
+
+    if (p->n_notes == SLURM_NOTES_MAX)
+        return;
+    va_start(ap, fmt);
+    if (vasprintf(&text, fmt, ap) >= 0)
+        p->notes[p->n_notes++] = text;
+    va_end(ap);
+}
+
+static const struct adapter_node *find_node(const struct adapter_node_list *l, const char *name)
+{
+    size_t lo = 0, hi = l->n_nodes;
+
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        int r = strcmp(name, l->nodes[mid].name);
+        if (r == 0)
+            return &l->nodes[mid];
+        if (r < 0)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return NULL;
+}
+
+/* Do two comma separated lists share a word? */
+static bool share_word(const char *a, const char *b)
+{
+    while (*a) {
+        size_t n = strcspn(a, ",");
+        for (const char *p = b; *p;) {
+            size_t m = strcspn(p, ",");
+            if (m == n && n && memcmp(a, p, n) == 0)
+                return true;
+            p += m + (p[m] == ',');
+        }
+        a += n + (a[n] == ',');
+    }
+    return false;
+}
+
+static bool equal_sets(const struct adv_hostlist *a, const struct adv_hostlist *b)
+{
+    if (adv_hostlist_count(a) != adv_hostlist_count(b))
+        return false;
+    for (size_t i = 0; i < adv_hostlist_count(a); i++)
+        if (!adv_hostlist_contains(b, adv_hostlist_nth(a, i)))
+            return false;
+    return true;
+}
+
+static int64_t wanted_start(const struct adapter_action *action, const struct adapter_job *job)
+{
+    int64_t ahead = job->eligible_s - job->submit_s, start = job->submit_s + START_AFTER_S;
+
+    if (job->restart_count == 0 || (ahead != REQUEUE_DELAY_S && ahead != REQUEUE_DELAY_S + 1))
+        if (!slurm_guard_off("start_time"))
+            return 0;
+    if (action->user_begin_s > start && !slurm_guard_off("user_begin"))
+        start = action->user_begin_s;
+    return start < job->eligible_s || slurm_guard_off("start_time") ? start : 0;
+}
+
+static int add_wanted(struct slurm_plan *p, const struct adapter_action *action, const struct adapter_node_list *nodes,
+                      const struct adv_hostlist *required, struct adv_hostlist *list)
+{
+    p->ours = calloc(action->n_exclude + 1, sizeof(*p->ours));
+    if (!p->ours)
+        return -ADV_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < action->n_exclude; i++) {
+        const char *name = action->exclude[i];
+
+        if (!find_node(nodes, name) && !slurm_guard_off("unknown_node")) {
+            note(p, "node %s is not in the cluster: dropped", name);
+        } else if (adv_hostlist_contains(required, name) && !slurm_guard_off("required_node")) {
+            note(p, "the job asks for node %s by name: not excluded, it would be made unrunnable", name);
+        } else if (!adv_hostlist_contains(list, name)) {
+            if (adv_hostlist_add(list, name, NULL) < 0)
+                return -ADV_INVALID_ARGUMENT;
+            if (!(p->ours[p->n_ours] = strdup(name)))
+                return -ADV_RESOURCE_EXHAUSTED;
+            p->n_ours++;
+        }
+    }
+    return 0;
+}
+
+void slurm_plan_constrain(const struct adapter_action *action, const struct adapter_job_detail *before,
+                          const struct adapter_node_list *nodes, struct slurm_plan *ret)
+{
+    ADV_AUTO(adv_hostlist) current = adv_hostlist_new(HOSTS_MAX);
+    ADV_AUTO(adv_hostlist) list = adv_hostlist_new(HOSTS_MAX);
+    ADV_AUTO(adv_hostlist) required = adv_hostlist_new(HOSTS_MAX);
+    ADV_AUTO_DONE(adv_buf) text = { 0 };
+    struct slurm_plan *p = ret;
+    size_t usable = 0, need = before->job.node_count ? before->job.node_count : 1;
+
+    *p = (struct slurm_plan) { .reason = ADAPTER_REASON_INVALID };
+    adv_buf_init(&text, LIST_MAX);
+    if (!current || !list || !required || adv_hostlist_parse(current, before->excluded_nodes, NULL) < 0 ||
+        adv_hostlist_parse(list, before->excluded_nodes, NULL) < 0 ||
+        adv_hostlist_parse(required, before->required_nodes, NULL) < 0) {
+        note(p, "the job's node lists cannot be read");
+        return;
+    }
+    /* the user's part */
+    if (slurm_guard_off("user_exclude"))
+        adv_hostlist_minus(list, current);
+    for (size_t i = 0; i < action->n_exclude_before; i++)
+        (void) adv_hostlist_remove(list, action->exclude_before[i]);
+    for (size_t i = 0; i < adv_hostlist_count(current); i++) {
+        const char *name = adv_hostlist_nth(current, i);
+        if (!find_node(nodes, name) && adv_hostlist_remove(list, name))
+            note(p, "node %s is not in the cluster: dropped", name);
+    }
+    if (add_wanted(p, action, nodes, required, list) < 0 || adv_hostlist_format(list, &text, NULL) < 0)
+        return;
+    p->exclude = adv_buf_steal(&text, NULL);
+    if (!p->exclude)
+        return;
+
+    for (size_t i = 0; i < nodes->n_nodes; i++) {
+        const struct adapter_node *n = &nodes->nodes[i];
+        usable += adapter_node_usable(n) && share_word(before->job.partition, n->partitions) &&
+                  !adv_hostlist_contains(list, n->name);
+    }
+    if (p->n_ours > 0 && usable < need && !slurm_guard_off("satisfiable")) {
+        note(p, "only %zu usable nodes would remain in partition %s, the job needs %zu", usable,
+             before->job.partition, need);
+        p->reason = ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE;
+        return;
+    }
+    p->set_exclude = !equal_sets(current, list);
+    p->start_s = wanted_start(action, &before->job);
+    p->reason = p->set_exclude || p->start_s ? ADAPTER_REASON_OK : ADAPTER_REASON_ALREADY_SATISFIED;
+}
+
+bool slurm_plan_reached(const struct slurm_plan *p, const struct adapter_job_detail *after)
+{
+    ADV_AUTO(adv_hostlist) want = adv_hostlist_new(HOSTS_MAX);
+    ADV_AUTO(adv_hostlist) is = adv_hostlist_new(HOSTS_MAX);
+
+    if (!want || !is || adv_hostlist_parse(want, p->exclude, NULL) < 0 ||
+        adv_hostlist_parse(is, after->excluded_nodes, NULL) < 0)
+        return false;
+    if (p->set_exclude && !equal_sets(want, is))
+        return false;
+    return !p->start_s || after->job.eligible_s <= p->start_s || after->job.state != ADAPTER_JOB_PENDING;
+}
+
+void slurm_plan_done(struct slurm_plan *p)
+{
+    free(p->exclude);
+    for (size_t i = 0; i < p->n_ours; i++)
+        free(p->ours[i]);
+    free(p->ours);
+    for (size_t i = 0; i < p->n_notes; i++)
+        free(p->notes[i]);
+    *p = (struct slurm_plan) { .reason = ADAPTER_REASON_INVALID };
+}
