@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events → domain → commit → expose; see turn.h for the contract.
+ *
+ * States: idle (memory equals store), committing (one transaction at the worker), offline (a commit failed; the store
+ * is tried again by timer), stopping. Events that arrive while committing form the next turn: that is the group
+ * commit. */
+
+#include "controlplane/turn.h"
+
+#include <stdio.h>
+#include <utlist.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+
+#define TURN_MAX_EVENTS 512
+#define RELOAD_RETRY_MS 1000
+
+enum turn_state { TURN_IDLE, TURN_COMMITTING, TURN_OFFLINE, TURN_STOPPED };
+
+struct read_waiter {
+    turn_read_cb cb;
+    void *arg;
+    struct read_waiter *prev, *next;
+};
+
+struct turn {
+    uv_loop_t *loop;
+    struct store *st;
+    struct fleet_config cfg;
+    struct fleet *fleet;
+    struct watchlog watchlog;
+    enum turn_state state;
+    bool running; /* inside turn_run(): callbacks may submit */
+    bool stopping;
+    struct turn_event *queue;   /* waiting */
+    struct turn_event *current; /* in the turn under way */
+    struct intents intents;
+    struct read_waiter *reads;
+    struct turn_observer *observers;
+    uv_timer_t deadline; /* next EV_TICK */
+    uv_timer_t retry;
+    uv_idle_t kick; /* runs the turn from the loop, never from within turn_submit() */
+    struct turn_event tick;
+    bool tick_queued;
+    void (*stop_done)(void *);
+    void *stop_arg;
+};
+
+static void turn_run(struct turn *t);
+
+static void set_unavailable(struct adv_err *err)
+{
+    (void) adv_err_set_reason(err, ADV_UNAVAILABLE, "STORE_UNAVAILABLE", "the store is not available; try again");
+    err->retry_after_ms = RELOAD_RETRY_MS;
+}
+
+static void kick_cb(uv_idle_t *h)
+{
+    (void) uv_idle_stop(h);
+    turn_run(h->data);
+}
+
+static void kick(struct turn *t)
+{
+    if (!t->running)
+        (void) uv_idle_start(&t->kick, kick_cb);
+}
+
+static void tick_done(struct turn_event *te, const struct adv_err *err)
+{
+    struct turn *t = ADV_CONTAINER_OF(te, struct turn, tick);
+
+    (void) err;
+    t->tick_queued = false;
+}
+
+static void deadline_cb(uv_timer_t *h)
+{
+    struct turn *t = h->data;
+
+    if (t->tick_queued || t->state == TURN_OFFLINE || t->stopping)
+        return;
+    t->tick = (struct turn_event) { .ev = { .type = EV_TICK }, .done = tick_done };
+    t->tick_queued = true;
+    turn_submit(t, &t->tick);
+}
+
+static void arm_deadline(struct turn *t)
+{
+    int64_t at_us = fleet_next_deadline(t->fleet), wait_us;
+
+    if (!at_us || t->tick_queued || t->stopping) {
+        (void) uv_timer_stop(&t->deadline);
+        return;
+    }
+    wait_us = at_us - adv_wall_us();
+    if (wait_us < 0)
+        wait_us = 0;
+    (void) uv_timer_start(&t->deadline, deadline_cb, (uint64_t) (wait_us / 1000) + 1, 0);
+}
+
+static int load(struct turn *t, struct adv_err *err)
+{
+    struct fleet *f = fleet_new(&t->cfg);
+    struct watchlog w = { 0 };
+    int r = f ? store_load(t->st, f, &w, err) : adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
+
+    if (r < 0) {
+        (void) fleet_free(f);
+        watchlog_done(&w);
+        return r;
+    }
+    fleet_load_done(f, adv_wall_us(), adv_mono_us());
+    (void) fleet_free(t->fleet);
+    watchlog_done(&t->watchlog);
+    t->fleet = f;
+    t->watchlog = w;
+    return 0;
+}
+
+static void retry_cb(uv_timer_t *h)
+{
+    struct turn *t = h->data;
+    struct adv_err err = { 0 };
+
+    if (load(t, &err) < 0) {
+        adv_warn("turn", "store still unavailable, will retry", ADV_FS("error", err.msg),
+                 ADV_FI("retry_ms", RELOAD_RETRY_MS));
+        (void) uv_timer_start(&t->retry, retry_cb, RELOAD_RETRY_MS, 0);
+        return;
+    }
+    adv_info("turn", "store available again, state loaded");
+    t->state = TURN_IDLE;
+    turn_run(t);
+}
+
+static void run_reads(struct turn *t, const struct adv_err *err)
+{
+    struct read_waiter *w, *next, *list = t->reads;
+
+    t->reads = NULL;
+    DL_FOREACH_SAFE (list, w, next) {
+        w->cb(w->arg, err);
+        free(w);
+    }
+}
+
+static void finish_events(struct turn *t, const struct adv_err *err)
+{
+    struct turn_event *te, *next, *list = t->current;
+
+    t->current = NULL;
+    DL_FOREACH_SAFE (list, te, next)
+        te->done(te, err ? err : te->failed ? &te->err : NULL);
+}
+
+static void go_offline(struct turn *t, const struct adv_err *why)
+{
+    struct adv_err err = { 0 };
+    struct turn_observer *o, *next;
+
+    adv_error("turn", "commit failed: dropping memory and loading the store again", ADV_FS("error", why->msg));
+    t->state = TURN_OFFLINE;
+    (void) uv_timer_stop(&t->deadline);
+    intents_done(&t->intents);
+    set_unavailable(&err);
+    finish_events(t, &err);
+    DL_CONCAT(t->current, t->queue);
+    t->queue = NULL;
+    finish_events(t, &err);
+    DL_FOREACH_SAFE (t->observers, o, next)
+        o->reset(o);
+    run_reads(t, &err);
+    (void) uv_timer_start(&t->retry, retry_cb, RELOAD_RETRY_MS, 0);
+}
+
+static void expose(struct turn *t)
+{
+    struct turn_observer *o, *next;
+
+    intents_done(&t->intents);
+    t->state = TURN_IDLE;
+    finish_events(t, NULL);
+    DL_FOREACH_SAFE (t->observers, o, next)
+        o->changed(o);
+    run_reads(t, NULL);
+}
+
+static void commit_cb(void *arg, const struct adv_err *err)
+{
+    struct turn *t = arg;
+
+    if (err) {
+        go_offline(t, err);
+        turn_run(t);
+        return;
+    }
+    t->running = true; /* callbacks may submit; the loop below takes it up */
+    expose(t);
+    t->running = false;
+    turn_run(t);
+}
+
+static const char *change_name(const struct intent *i, char *buf, size_t size)
+{
+    char name[RESOURCE_NAME_MAX];
+
+    switch (i->kind) {
+    case RESOURCE_CLUSTER:
+        return cluster_resource_name(i->object, buf);
+    case RESOURCE_JOB:
+        return job_resource_name(i->object, buf);
+    case RESOURCE_ATTEMPT:
+        return attempt_resource_name(i->object, buf);
+    case RESOURCE_ADVICE:
+        return advice_resource_name(((const struct advice *) i->object)->attempt, buf);
+    case RESOURCE_ANOMALY: {
+        const struct anomaly *an = i->object;
+        (void) snprintf(buf, size, "%s#%s", attempt_resource_name(an->attempt, name), an->uid);
+        return buf;
+    }
+    case RESOURCE_ACTION: {
+        const struct action *ac = i->object;
+        (void) snprintf(buf, size, "%s#%s/%llu", advice_resource_name(ac->attempt, name), str_or(ac->journal_id),
+                        (unsigned long long) ac->journal_seq);
+        return buf;
+    }
+    case RESOURCE_AUDIT:
+    case RESOURCE_NONE:
+        break;
+    }
+    return "";
+}
+
+static void set_revision(const struct intent *i, uint64_t rev)
+{
+    switch (i->kind) {
+    case RESOURCE_JOB:
+        ((struct job *) i->object)->revision = rev;
+        break;
+    case RESOURCE_ATTEMPT:
+        ((struct attempt *) i->object)->revision = rev;
+        break;
+    case RESOURCE_ANOMALY:
+        ((struct anomaly *) i->object)->revision = rev;
+        break;
+    case RESOURCE_ADVICE: {
+        struct advice *ad = i->object;
+        ad->revision = rev;
+        if (ad->open && !ad->order_rev)
+            ad->order_rev = rev;
+        break;
+    }
+    case RESOURCE_ACTION:
+        ((struct action *) i->object)->revision = rev;
+        break;
+    case RESOURCE_CLUSTER:
+    case RESOURCE_AUDIT:
+    case RESOURCE_NONE:
+        break;
+    }
+}
+
+/* Numbers what changed and writes it down: objects first, cluster rows last, since numbering changes them. */
+static int record(struct turn *t, struct store_txn *txn)
+{
+    struct intents *in = &t->intents;
+    char name[2 * RESOURCE_NAME_MAX];
+    uint64_t seq = t->watchlog.last;
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < in->n; i++) {
+        struct intent *it = &in->v[i];
+        it->cluster->revision++;
+        set_revision(it, it->cluster->revision);
+        if (it->kind != RESOURCE_CLUSTER)
+            store_txn_put(txn, it->kind, it->object);
+        (void) change_name(it, name, sizeof(name));
+        seq++;
+        store_txn_change(txn, seq, it->cluster->revision, it->kind, it->cluster->name, name);
+        r = watchlog_append(&t->watchlog, seq, it->cluster->revision, it->kind, it->cluster->name, name);
+    }
+    for (size_t i = 0; r == 0 && i < in->n_audit; i++) {
+        struct audit_record *a = &in->audit[i];
+        store_txn_audit(txn, a);
+        a->cluster->revision++;
+        (void) snprintf(name, sizeof(name), "clusters/%s/audit/%llu", a->cluster->name, (unsigned long long) a->seq);
+        seq++;
+        store_txn_change(txn, seq, a->cluster->revision, RESOURCE_AUDIT, a->cluster->name, name);
+        r = watchlog_append(&t->watchlog, seq, a->cluster->revision, RESOURCE_AUDIT, a->cluster->name, name);
+    }
+    for (size_t i = 0; i < in->n_requests; i++)
+        store_txn_request(txn, &in->requests[i]);
+    for (struct cluster *c = t->fleet->clusters; c; c = c->hh.next)
+        for (size_t i = 0; i < in->n; i++)
+            if (in->v[i].cluster == c) {
+                store_txn_put(txn, RESOURCE_CLUSTER, c);
+                break;
+            }
+    return r;
+}
+
+static void start_commit(struct turn *t)
+{
+    struct store_txn *txn = store_txn_new(t->st);
+    struct adv_err err = { 0 };
+
+    if (!txn || t->intents.oom || record(t, txn) < 0) {
+        store_txn_free(txn);
+        (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
+        go_offline(t, &err);
+        return;
+    }
+    t->state = TURN_COMMITTING;
+    store_commit(t->st, txn, commit_cb, t);
+}
+
+static void apply_queue(struct turn *t)
+{
+    int64_t now_us = adv_wall_us(), mono_us = adv_mono_us();
+    size_t n = 0;
+
+    intents_init(&t->intents);
+    while (t->queue && n++ < TURN_MAX_EVENTS && !t->intents.oom) {
+        struct turn_event *te = t->queue;
+        DL_DELETE(t->queue, te);
+        DL_APPEND(t->current, te);
+        te->ev.now_us = now_us;
+        te->ev.mono_us = mono_us;
+        te->failed = fleet_apply(t->fleet, &te->ev, &t->intents, &te->err) < 0;
+    }
+}
+
+static void maybe_stopped(struct turn *t)
+{
+    struct adv_err err = { 0 };
+
+    if (!t->stopping || t->state == TURN_COMMITTING || t->state == TURN_STOPPED)
+        return;
+    t->state = TURN_STOPPED;
+    (void) adv_err_set_reason(&err, ADV_UNAVAILABLE, "STOPPING", "the control plane is stopping");
+    DL_CONCAT(t->current, t->queue);
+    t->queue = NULL;
+    finish_events(t, &err);
+    run_reads(t, &err);
+    (void) uv_timer_stop(&t->deadline);
+    (void) uv_timer_stop(&t->retry);
+    (void) uv_idle_stop(&t->kick);
+    t->stop_done(t->stop_arg);
+}
+
+static void turn_run(struct turn *t)
+{
+    if (t->running)
+        return;
+    t->running = true;
+    while (t->state == TURN_IDLE && t->queue && !t->stopping) {
+        apply_queue(t);
+        if (t->intents.n || t->intents.n_audit || t->intents.n_requests || t->intents.oom)
+            start_commit(t);
+        else
+            expose(t);
+    }
+    if (t->state == TURN_IDLE) {
+        run_reads(t, NULL);
+        arm_deadline(t);
+    }
+    t->running = false;
+    maybe_stopped(t);
+}
+
+void turn_submit(struct turn *t, struct turn_event *te)
+{
+    te->failed = false;
+    te->err = (struct adv_err) { 0 };
+    if (t->state == TURN_OFFLINE || t->state == TURN_STOPPED || t->stopping) {
+        /* answered from the loop, as promised: queued, and failed by the next go-around */
+        DL_APPEND(t->queue, te);
+        if (t->state == TURN_OFFLINE && !t->stopping) {
+            struct adv_err err = { 0 };
+            set_unavailable(&err);
+            DL_DELETE(t->queue, te);
+            te->done(te, &err);
+        } else {
+            kick(t);
+        }
+        return;
+    }
+    DL_APPEND(t->queue, te);
+    kick(t);
+}
+
+void turn_read(struct turn *t, turn_read_cb cb, void *arg)
+{
+    struct adv_err err = { 0 };
+    struct read_waiter *w;
+
+    if (t->state == TURN_IDLE && !t->running && !t->stopping) {
+        cb(arg, NULL);
+        return;
+    }
+    set_unavailable(&err);
+    if (t->state == TURN_OFFLINE || t->state == TURN_STOPPED || t->stopping || !(w = calloc(1, sizeof(*w)))) {
+        cb(arg, &err);
+        return;
+    }
+    w->cb = cb;
+    w->arg = arg;
+    DL_APPEND(t->reads, w);
+    kick(t);
+}
+
+void turn_observe(struct turn *t, struct turn_observer *o)
+{
+    DL_APPEND(t->observers, o);
+}
+
+void turn_unobserve(struct turn *t, struct turn_observer *o)
+{
+    DL_DELETE(t->observers, o);
+}
+
+struct fleet *turn_fleet(struct turn *t)
+{
+    return t->fleet;
+}
+
+const struct watchlog *turn_watchlog(const struct turn *t)
+{
+    return &t->watchlog;
+}
+
+struct store *turn_store(struct turn *t)
+{
+    return t->st;
+}
+
+bool turn_ready(const struct turn *t)
+{
+    return t->state != TURN_OFFLINE && t->state != TURN_STOPPED && !t->stopping;
+}
+
+int turn_new(uv_loop_t *loop, struct store *st, const struct fleet_config *cfg, struct turn **ret, struct adv_err *err)
+{
+    struct turn *t = calloc(1, sizeof(*t));
+    int r;
+
+    if (!t)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
+    t->loop = loop;
+    t->st = st;
+    t->cfg = *cfg;
+    r = load(t, err);
+    if (r < 0) {
+        free(t);
+        return r;
+    }
+    (void) uv_timer_init(loop, &t->deadline);
+    (void) uv_timer_init(loop, &t->retry);
+    (void) uv_idle_init(loop, &t->kick);
+    t->deadline.data = t->retry.data = t->kick.data = t;
+    arm_deadline(t);
+    *ret = t;
+    return 0;
+}
+
+void turn_stop(struct turn *t, void (*done)(void *arg), void *arg)
+{
+    t->stopping = true;
+    t->stop_done = done;
+    t->stop_arg = arg;
+    kick(t);
+}
+
+static void closed_cb(uv_handle_t *h)
+{
+    struct turn *t = h->data;
+
+    (void) fleet_free(t->fleet);
+    watchlog_done(&t->watchlog);
+    free(t);
+}
+
+void turn_free(struct turn *t)
+{
+    if (!t)
+        return;
+    uv_close((uv_handle_t *) &t->deadline, NULL);
+    uv_close((uv_handle_t *) &t->retry, NULL);
+    uv_close((uv_handle_t *) &t->kick, closed_cb);
+}

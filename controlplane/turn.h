@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLPLANE_TURN_H
+#define CONTROLPLANE_TURN_H
+
+/* The one place where an event becomes a decision, a commit and something shown.
+ *
+ * Events queue up; a turn applies what is there to the fleet (domain/fleet.h), numbers the changes, commits them in one
+ * transaction, and only then answers: first the events' own callbacks, then observers, then waiting reads. While a
+ * commit is under way memory is ahead of the store, so reads wait: whatever anybody sees is on disk.
+ *
+ * When a commit fails, memory is thrown away and loaded from the store again; the turn's events fail with
+ * -ADV_UNAVAILABLE, and so does everything else until the store is back. Nothing acknowledged is ever lost by it.
+ *
+ * Thread: loop thread. */
+
+#include <uv.h>
+
+#include "controlplane/store/store.h"
+
+struct turn;
+struct turn_event;
+
+/* @err is NULL when the event took effect and is durable. Owner of @te again: the callback. */
+typedef void (*turn_done_cb)(struct turn_event *te, const struct adv_err *err);
+
+struct turn_event {
+    struct event ev;       /* now_us and mono_us are filled by the turn */
+    turn_done_cb done;     /* never NULL; never called from within turn_submit() */
+    struct adv_err err;    /* the turn's */
+    bool failed;           /* the turn's */
+    struct turn_event *prev, *next;
+};
+
+struct turn_observer {
+    /* Something was committed. */
+    void (*changed)(struct turn_observer *o);
+    /* The fleet was loaded anew: every pointer into it and every session is void. */
+    void (*reset)(struct turn_observer *o);
+    struct turn_observer *prev, *next;
+};
+
+/* Loads the fleet. The store stays the caller's. Blocks: while loading. */
+adv_must_check int turn_new(uv_loop_t *loop, struct store *st, const struct fleet_config *cfg, struct turn **ret,
+                            struct adv_err *err);
+/* Stops taking events; @done is called once nothing is outstanding. Waiting events and reads get -ADV_UNAVAILABLE. */
+void turn_stop(struct turn *t, void (*done)(void *arg), void *arg);
+/* After turn_stop()'s callback; the loop has to run once more to close handles. */
+void turn_free(struct turn *t);
+
+/* Takes @te over until its callback. Never blocks. */
+void turn_submit(struct turn *t, struct turn_event *te);
+
+/* Runs @cb when memory equals the store: at once, or after the commit under way. @err is set when the store is away. */
+typedef void (*turn_read_cb)(void *arg, const struct adv_err *err);
+void turn_read(struct turn *t, turn_read_cb cb, void *arg);
+
+void turn_observe(struct turn *t, struct turn_observer *o);
+void turn_unobserve(struct turn *t, struct turn_observer *o);
+
+/* Valid only inside the callbacks above, and for fleet_lease_extend() at any time. */
+struct fleet *turn_fleet(struct turn *t);
+const struct watchlog *turn_watchlog(const struct turn *t);
+struct store *turn_store(struct turn *t);
+/* False while the store is away. */
+bool turn_ready(const struct turn *t);
+
+#endif
