@@ -155,6 +155,16 @@ static void finish_events(struct turn *t, const struct adv_err *err)
         te->done(te, err ? err : te->failed ? &te->err : NULL);
 }
 
+static void fail_queue(struct turn *t)
+{
+    struct adv_err err = { 0 };
+
+    set_unavailable(&err);
+    DL_CONCAT(t->current, t->queue);
+    t->queue = NULL;
+    finish_events(t, &err);
+}
+
 static void go_offline(struct turn *t, const struct adv_err *why)
 {
     struct adv_err err = { 0 };
@@ -166,9 +176,7 @@ static void go_offline(struct turn *t, const struct adv_err *why)
     intents_done(&t->intents);
     set_unavailable(&err);
     finish_events(t, &err);
-    DL_CONCAT(t->current, t->queue);
-    t->queue = NULL;
-    finish_events(t, &err);
+    fail_queue(t);
     DL_FOREACH_SAFE (t->observers, o, next)
         o->reset(o);
     run_reads(t, &err);
@@ -365,6 +373,8 @@ static void turn_run(struct turn *t)
     if (t->state == TURN_IDLE) {
         run_reads(t, NULL);
         arm_deadline(t);
+    } else if (t->state == TURN_OFFLINE) {
+        fail_queue(t);
     }
     t->running = false;
     maybe_stopped(t);
@@ -372,19 +382,13 @@ static void turn_run(struct turn *t)
 
 void turn_submit(struct turn *t, struct turn_event *te)
 {
+    struct adv_err err = { 0 };
+
     te->failed = false;
     te->err = (struct adv_err) { 0 };
-    if (t->state == TURN_OFFLINE || t->state == TURN_STOPPED || t->stopping) {
-        /* answered from the loop, as promised: queued, and failed by the next go-around */
-        DL_APPEND(t->queue, te);
-        if (t->state == TURN_OFFLINE && !t->stopping) {
-            struct adv_err err = { 0 };
-            set_unavailable(&err);
-            DL_DELETE(t->queue, te);
-            te->done(te, &err);
-        } else {
-            kick(t);
-        }
+    if (t->state == TURN_STOPPED) {
+        set_unavailable(&err);
+        te->done(te, &err);
         return;
     }
     DL_APPEND(t->queue, te);

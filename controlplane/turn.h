@@ -25,7 +25,7 @@ typedef void (*turn_done_cb)(struct turn_event *te, const struct adv_err *err);
 
 struct turn_event {
     struct event ev;       /* now_us and mono_us are filled by the turn */
-    turn_done_cb done;     /* never NULL; never called from within turn_submit() */
+    turn_done_cb done;     /* never NULL; called from the loop (only after turn_stop() from within turn_submit()) */
     struct adv_err err;    /* the turn's */
     bool failed;           /* the turn's */
     struct turn_event *prev, *next;

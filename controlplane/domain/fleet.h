@@ -233,6 +233,15 @@ struct audit_record {
     int64_t record_us;
 };
 
+/* An audit event as the store gives it back. */
+struct audit_row {
+    char cluster[65];
+    uint64_t seq;
+    char *prev_hash, *hash, *principal, *verb, *subject, *detail;
+    int64_t observe_us, record_us;
+    uint64_t rowid; /* order of record over all clusters */
+};
+
 struct request_record {
     char *request_id;
     char *hash;

@@ -54,14 +54,7 @@ void store_commit(struct store *st, struct store_txn *t, store_commit_cb cb, voi
 /* Answers what an earlier call with this id was: 0 and @ret_hash filled, or -ADV_NOT_FOUND. From memory. */
 int store_find_request(const struct store *st, const char *request_id, char ret_hash[65]);
 
-/* A page of the audit log, read by a worker. Fields are copies valid during the callback. */
-struct audit_row {
-    char cluster[65];
-    uint64_t seq;
-    char *prev_hash, *hash, *principal, *verb, *subject, *detail;
-    int64_t observe_us, record_us;
-    uint64_t rowid; /* for the page token: order of record */
-};
+/* A page of the audit log, read by a worker. Rows are valid during the callback. */
 struct audit_query {
     char cluster[65];          /* "" for all */
     uint64_t after_rowid;
