@@ -1297,12 +1297,17 @@ static int find_advice(struct cluster *c, const char *name, struct advice **ret,
     return 0;
 }
 
-static int apply_status(struct intents *in, struct cluster *c, const struct event *ev, struct adv_err *err)
+static int apply_status(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
+                        struct adv_err *err)
 {
     struct advice *ad;
     char name[RESOURCE_NAME_MAX];
     int r = find_advice(c, ev->u.status.advice_name, &ad, err);
 
+    if (r == -ADV_NOT_FOUND) {
+        f->dropped_events++; /* of another store, perhaps; the agent need not tell it again */
+        return 0;
+    }
     if (r < 0)
         return r;
     if (ev->u.status.observed_generation != ad->generation || epoch_cmp(ev->u.status.epoch, c->epoch) != 0)
@@ -1338,7 +1343,8 @@ static int apply_status(struct intents *in, struct cluster *c, const struct even
     return 0;
 }
 
-static int apply_action(struct intents *in, struct cluster *c, const struct event *ev, struct adv_err *err)
+static int apply_action(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
+                        struct adv_err *err)
 {
     struct action *ac = NULL, *t;
     struct attempt *a;
@@ -1346,6 +1352,10 @@ static int apply_action(struct intents *in, struct cluster *c, const struct even
     char name[RESOURCE_NAME_MAX];
     int r = find_advice(c, ev->u.action.advice_name, &ad, err);
 
+    if (r == -ADV_NOT_FOUND) {
+        f->dropped_events++;
+        return 0;
+    }
     if (r < 0)
         return r;
     a = ad->attempt;
@@ -1355,9 +1365,10 @@ static int apply_action(struct intents *in, struct cluster *c, const struct even
     if (ac && ac->outcome_us)
         return 0; /* heard before */
     if (!ac) {
-        if (a->n_actions >= ATTEMPT_MAX_ACTIONS)
-            return adv_err_set_reason(err, ADV_RESOURCE_EXHAUSTED, "TOO_MANY_ACTIONS", "advice %.200s: more than %d actions",
-                                      ev->u.action.advice_name, ATTEMPT_MAX_ACTIONS);
+        if (a->n_actions >= ATTEMPT_MAX_ACTIONS) {
+            f->dropped_events++; /* the agent's own budget stops long before */
+            return 0;
+        }
         ac = calloc(1, sizeof(*ac));
         if (!ac) {
             in->oom = true;
@@ -1534,10 +1545,10 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
         }
         break;
     case EV_ADVICE_STATUS:
-        r = apply_status(in, c, ev, err);
+        r = apply_status(f, in, c, ev, err);
         break;
     case EV_ACTION:
-        r = apply_action(in, c, ev, err);
+        r = apply_action(f, in, c, ev, err);
         break;
     case EV_TICK:
         tick(f, in, ev);

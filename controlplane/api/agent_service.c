@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* AgentService: binds the session state machine (session/) to a stream and to the turn, and hands log bytes to the
+ * watcher. */
+
+#include "advisor/v1/agent_service.pb-c.h"
+
+#include <stdio.h>
+#include <utlist.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/uuid.h"
+#include "controlplane/api/find.h"
+#include "controlplane/session/session.h"
+
+struct agent_session {
+    struct api_call *call;
+    struct session *session;
+    struct agent_session *prev, *next;
+};
+
+/* ---- what the state machine needs --------------------------------------------------------------------------------- */
+
+/* The session outlives its call while events are outstanding, so these take the API as context where they can. */
+struct session_ctx {
+    struct api *api;
+    struct api_call *call; /* NULL once closed */
+    unsigned refs;
+};
+
+static void ctx_unref(struct session_ctx *x)
+{
+    if (--x->refs == 0)
+        free(x);
+}
+
+struct ctx_event {
+    struct turn_event te;
+    struct session_ctx *x;
+    session_event_cb cb;
+    void *arg;
+};
+
+static void ctx_event_done(struct turn_event *te, const struct adv_err *err)
+{
+    struct ctx_event *e = ADV_CONTAINER_OF(te, struct ctx_event, te);
+
+    e->cb(e->arg, &te->ev, err);
+    ctx_unref(e->x);
+    free(e);
+}
+
+static void op_submit(void *ctx, const struct event *ev, session_event_cb cb, void *arg)
+{
+    struct session_ctx *x = ctx;
+    struct ctx_event *e = calloc(1, sizeof(*e));
+    struct adv_err err = { 0 };
+
+    if (!e) {
+        (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
+        cb(arg, ev, &err);
+        return;
+    }
+    x->refs++;
+    *e = (struct ctx_event) { .te = { .ev = *ev, .done = ctx_event_done }, .x = x, .cb = cb, .arg = arg };
+    turn_submit(x->api->turn, &e->te);
+}
+
+static void op_read(void *ctx, session_read_cb cb, void *arg)
+{
+    turn_read(((struct session_ctx *) ctx)->api->turn, cb, arg);
+}
+
+static struct fleet *op_fleet(void *ctx)
+{
+    return turn_fleet(((struct session_ctx *) ctx)->api->turn);
+}
+
+static int64_t op_mono_us(void *ctx)
+{
+    (void) ctx;
+    return adv_mono_us();
+}
+
+static void op_fail(void *ctx, const struct adv_err *err)
+{
+    struct session_ctx *x = ctx;
+
+    if (!x->call)
+        return;
+    adv_info("session", "ending an agent's session", ADV_FS("principal", x->call->caller.principal),
+             ADV_FS("code", adv_code_name(err->code)), ADV_FS("why", err->msg));
+    x->call->ops->fail(x->call, err);
+}
+
+static void op_send(void *ctx, const Advisor__V1__SessionResponse *msg)
+{
+    struct session_ctx *x = ctx;
+    struct adv_err err = { 0 };
+
+    if (x->call && x->call->ops->send(x->call, &msg->base) == -ADV_RESOURCE_EXHAUSTED) {
+        (void) adv_err_set_reason(&err, ADV_RESOURCE_EXHAUSTED, "AGENT_TOO_SLOW", "the agent does not read its stream");
+        op_fail(ctx, &err);
+    }
+}
+
+static void op_next(void *ctx)
+{
+    struct session_ctx *x = ctx;
+
+    if (x->call)
+        x->call->ops->read_next(x->call);
+}
+
+static const struct session_ops ops = { op_submit, op_read, op_fleet, op_mono_us, op_send, op_next, op_fail };
+
+/* ---- Session ---------------------------------------------------------------------------------------------------- */
+
+struct session_slot {
+    struct agent_session as;
+    struct session_ctx *ctx;
+};
+
+static void session_open(struct api_call *call)
+{
+    struct api *api = call->api;
+    struct session_slot *slot = calloc(1, sizeof(*slot));
+    struct session_ctx *x = calloc(1, sizeof(*x));
+    char id[ADV_UUID_SIZE];
+    struct adv_err err = { 0 };
+    struct session_config cfg = {
+        .session_id = id,
+        .store_uuid = store_uuid(turn_store(api->turn)),
+        .peer_cluster = call->caller.authenticated ? call->caller.cluster : NULL,
+        .principal = call->caller.principal,
+        .heartbeat_interval_ms = api->cfg.heartbeat_interval_ms,
+        .silence_timeout_ms = api->cfg.silence_timeout_ms,
+    };
+
+    if (api->stopping || !turn_ready(api->turn) || api->n_sessions >= api->cfg.max_sessions) {
+        (void) adv_err_set_reason(&err, api->n_sessions >= api->cfg.max_sessions ? ADV_RESOURCE_EXHAUSTED : ADV_UNAVAILABLE,
+                                  "NOT_NOW", "the control plane takes no session now");
+        err.retry_after_ms = 2000;
+    } else if (!slot || !x || adv_uuid_v7(adv_wall_us(), id, &err) < 0) {
+        (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
+    } else {
+        *x = (struct session_ctx) { api, call, 1 };
+        slot->as.session = session_new(&cfg, &ops, x);
+        if (!slot->as.session)
+            (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
+    }
+    if (err.code) {
+        free(slot);
+        free(x);
+        call->ops->fail(call, &err);
+        return;
+    }
+    slot->ctx = x;
+    slot->as.call = call;
+    call->user = slot;
+    api->n_sessions++;
+    DL_APPEND(api->sessions, &slot->as);
+}
+
+static void session_on_message(struct api_call *call, const ProtobufCMessage *req)
+{
+    struct session_slot *slot = call->user;
+
+    if (slot)
+        session_message(slot->as.session, (const void *) req);
+}
+
+static void session_half_close(struct api_call *call)
+{
+    call->ops->finish(call);
+}
+
+static void session_closed(struct api_call *call, bool cancelled)
+{
+    struct session_slot *slot = call->user;
+
+    if (!slot)
+        return;
+    call->user = NULL;
+    DL_DELETE(call->api->sessions, &slot->as);
+    call->api->n_sessions--;
+    slot->ctx->call = NULL;
+    session_close(slot->as.session, cancelled ? "the connection was lost" : "the agent ended the session");
+    ctx_unref(slot->ctx);
+    free(slot);
+}
+
+/* ---- PushLogs --------------------------------------------------------------------------------------------------- */
+
+struct push {
+    char cluster[65]; /* of the session named by the first message */
+    uint64_t received;
+};
+
+static struct session *find_session(struct api *api, const struct api_call *call, const char *id)
+{
+    struct agent_session *as;
+
+    DL_FOREACH (api->sessions, as)
+        if (adv_streq(session_id(as->session), id) && session_cluster(as->session) &&
+            (!call->caller.authenticated || adv_streq(call->caller.cluster, session_cluster(as->session))))
+            return as->session;
+    return NULL;
+}
+
+static void push_open(struct api_call *call)
+{
+    struct adv_err err = { 0 };
+
+    call->user = calloc(1, sizeof(struct push));
+    if (!call->user) {
+        (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
+        call->ops->fail(call, &err);
+    }
+}
+
+static void push_message(struct api_call *call, const ProtobufCMessage *req)
+{
+    const Advisor__V1__PushLogsRequest *q = (const void *) req;
+    struct push *p = call->user;
+    struct session *s;
+    struct adv_err err = { 0 };
+
+    if (!p)
+        return;
+    if (!p->cluster[0]) {
+        s = find_session(call->api, call, q->session_id);
+        if (!s) {
+            (void) adv_err_set_reason(&err, ADV_FAILED_PRECONDITION, "SESSION_NOT_LIVE",
+                                      "session_id: expected the id of a live session of this agent");
+            (void) adv_err_field(&err, "session_id");
+            call->ops->fail(call, &err);
+            return;
+        }
+        (void) snprintf(p->cluster, sizeof(p->cluster), "%s", session_cluster(s));
+    }
+    for (size_t i = 0; i < q->n_chunks; i++) {
+        const Advisor__V1__LogChunk *c = q->chunks[i];
+        p->received += c->data.len;
+        if (c->attempt)
+            logs_chunk(call->api, p->cluster, c->attempt->job_id, c->attempt->restart_count, c->stream, c->offset,
+                       c->data.data, c->data.len, c->dropped_before, c->observe_wall_ms * 1000);
+    }
+    call->ops->read_next(call);
+}
+
+static void push_half_close(struct api_call *call)
+{
+    Advisor__V1__PushLogsResponse m = ADVISOR__V1__PUSH_LOGS_RESPONSE__INIT;
+
+    m.received_bytes = call->user ? ((struct push *) call->user)->received : 0;
+    call->ops->reply(call, &m.base);
+}
+
+static void push_closed(struct api_call *call, bool cancelled)
+{
+    (void) cancelled;
+    free(call->user);
+    call->user = NULL;
+}
+
+/* ---- from the API's life ------------------------------------------------------------------------------------------ */
+
+void agent_service_tick(struct api *api)
+{
+    struct agent_session *as, *next;
+
+    DL_FOREACH_SAFE (api->sessions, as, next)
+        session_tick(as->session);
+}
+
+void agent_service_changed(struct api *api)
+{
+    struct agent_session *as, *next;
+
+    DL_FOREACH_SAFE (api->sessions, as, next)
+        session_changed(as->session);
+}
+
+void agent_service_reset(struct api *api, const struct adv_err *why)
+{
+    struct agent_session *as, *next;
+
+    DL_FOREACH_SAFE (api->sessions, as, next)
+        as->call->ops->fail(as->call, why);
+}
+
+const struct api_method agent_service_methods[] = {
+    { "/advisor.v1.AgentService/Session", API_BIDI, &advisor__v1__session_request__descriptor,
+      &advisor__v1__session_response__descriptor, ROLE_AGENT, 1 << 20, .open = session_open,
+      .message = session_on_message, .half_close = session_half_close, .closed = session_closed },
+    { "/advisor.v1.AgentService/PushLogs", API_CLIENT_STREAM, &advisor__v1__push_logs_request__descriptor,
+      &advisor__v1__push_logs_response__descriptor, ROLE_AGENT, 1 << 20, .open = push_open, .message = push_message,
+      .half_close = push_half_close, .closed = push_closed },
+};
+const size_t agent_service_n = ADV_ARRAY_LEN(agent_service_methods);

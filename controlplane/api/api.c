@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What all services share: roles, pages, the path of a read and of a write. */
+
+#include "controlplane/api/api.h"
+
+#include <stdio.h>
+
+#include "common/clock.h"
+#include "common/digest.h"
+#include "common/log.h"
+
+#define REPLY_ARENA_BYTES (64 << 20)
+#define TICK_MS           1000
+
+/* ---- callers ---------------------------------------------------------------------------------------------------- */
+
+bool api_caller_from_uri(const char *uri, struct api_caller *ret)
+{
+    static const struct {
+        const char *word;
+        enum api_role role;
+    } roles[] = { { "agent:", ROLE_AGENT }, { "reader:", ROLE_READER }, { "operator:", ROLE_OPERATOR }, { "admin:", ROLE_ADMIN } };
+    const char *rest = uri;
+
+    if (!adv_startswith(uri, "advisor:"))
+        return false;
+    rest += strlen("advisor:");
+    for (size_t i = 0; i < ADV_ARRAY_LEN(roles); i++) {
+        const char *name = rest + strlen(roles[i].word);
+        if (!adv_startswith(rest, roles[i].word))
+            continue;
+        if (!*name || strlen(name) > 64 || (roles[i].role == ROLE_AGENT && !cluster_id_valid(name)))
+            return false;
+        *ret = (struct api_caller) { .role = roles[i].role, .authenticated = true };
+        (void) snprintf(ret->principal, sizeof(ret->principal), "%s", rest);
+        if (roles[i].role == ROLE_AGENT)
+            (void) snprintf(ret->cluster, sizeof(ret->cluster), "%s", name);
+        return true;
+    }
+    return false;
+}
+
+static const char *role_name(enum api_role r)
+{
+    static const char *const names[] = { "none", "reader", "operator", "admin", "agent" };
+    return names[r];
+}
+
+int api_authorize(const struct api_caller *caller, const struct api_method *m, struct adv_err *err)
+{
+    if (caller->role == ROLE_NONE)
+        return adv_err_set_reason(err, ADV_UNAUTHENTICATED, "NO_IDENTITY",
+                                  "the certificate carries no URI name advisor:<role>:<name>");
+    if (!caller->authenticated)
+        return 0; /* insecure, loopback only: everybody there may everything */
+    if (m->role == ROLE_AGENT ? caller->role == ROLE_AGENT : caller->role != ROLE_AGENT && caller->role >= m->role)
+        return 0;
+    return adv_err_set_reason(err, ADV_PERMISSION_DENIED, "ROLE_TOO_LOW", "%s needs role %s; %s has role %s", m->path,
+                              role_name(m->role), caller->principal, role_name(caller->role));
+}
+
+/* ---- pages ------------------------------------------------------------------------------------------------------ */
+
+int api_page_size(uint32_t asked, uint32_t *ret, struct adv_err *err)
+{
+    if (asked > 1000) {
+        (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "PAGE_SIZE_OUT_OF_RANGE", "page_size %u: expected 0 to 1000",
+                                  asked);
+        return adv_err_field(err, "page_size");
+    }
+    *ret = asked ? asked : 100;
+    return 0;
+}
+
+/* "<list>:<key>" in hex: opaque enough that nobody builds one by hand, and checked when it comes back. */
+char *api_page_token(struct adv_arena *ar, const char *list, const char *key)
+{
+    char plain[512];
+    int n = snprintf(plain, sizeof(plain), "%s:%s", list, key);
+    char *out = n < 0 || (size_t) n >= sizeof(plain) ? NULL : adv_arena_alloc(ar, (size_t) n * 2 + 1);
+
+    if (out)
+        (void) adv_hex(plain, (size_t) n, out);
+    return out;
+}
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+int api_page_token_parse(const char *token, const char *list, char *ret_key, size_t size, struct adv_err *err)
+{
+    size_t n = strlen(token), skip = strlen(list) + 1;
+    char plain[512];
+    bool ok = n % 2 == 0 && n / 2 < sizeof(plain);
+
+    ret_key[0] = '\0';
+    if (n == 0)
+        return 0;
+    for (size_t i = 0; ok && i < n; i += 2) {
+        int hi = hex_digit(token[i]), lo = hex_digit(token[i + 1]);
+        ok = hi >= 0 && lo >= 0 && (hi || lo);
+        plain[i / 2] = (char) (hi * 16 + lo);
+    }
+    if (ok) {
+        plain[n / 2] = '\0';
+        ok = strncmp(plain, list, skip - 1) == 0 && plain[skip - 1] == ':' && strlen(plain + skip) < size &&
+             plain[skip] != '\0';
+    }
+    if (!ok) {
+        (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "PAGE_TOKEN_INVALID",
+                                  "page_token: expected the next_page_token of the same list");
+        return adv_err_field(err, "page_token");
+    }
+    (void) strcpy(ret_key, plain + skip);
+    return 0;
+}
+
+int api_find_parent(struct api *api, const char *parent, struct cluster **ret, bool *ret_all, struct adv_err *err)
+{
+    struct resource_path p;
+    int r = resource_path_parse(parent, &p, err);
+
+    if (r < 0) {
+        return adv_err_field(err, "parent");
+    }
+    if (ret_all && adv_streq(p.cluster, "-") && !p.job_uid && !p.node) {
+        *ret_all = true;
+        *ret = NULL;
+        return 0;
+    }
+    if (p.job_uid || p.node) {
+        (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "NAME_MALFORMED", "parent \"%.64s\": expected clusters/<id>%s",
+                                  parent, ret_all ? " or clusters/-" : "");
+        return adv_err_field(err, "parent");
+    }
+    if (ret_all)
+        *ret_all = false;
+    *ret = fleet_find_cluster(turn_fleet(api->turn), p.cluster);
+    if (!*ret)
+        return adv_err_set_reason(err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", p.cluster);
+    return 0;
+}
+
+/* ---- reads ------------------------------------------------------------------------------------------------------ */
+
+struct pending_read {
+    struct api_call *call;
+    const ProtobufCMessage *req;
+};
+
+static void read_now(void *arg, const struct adv_err *err)
+{
+    struct pending_read *p = arg;
+    struct api_call *call = p->call;
+    ProtobufCMessage *reply = NULL;
+    struct adv_err e = { 0 };
+    ADV_AUTO_DONE(adv_arena) ar;
+
+    adv_arena_init(&ar, REPLY_ARENA_BYTES);
+    if (call->ops->ended(call)) {
+        /* nobody waits any more, and the request is gone with the call */
+    } else if (err) {
+        call->ops->fail(call, err);
+    } else if (call->method->read(call->api, p->req, &ar, &reply, &e) < 0) {
+        call->ops->fail(call, &e);
+    } else if (adv_arena_exhausted(&ar) || !reply) {
+        (void) adv_err_set_reason(&e, ADV_RESOURCE_EXHAUSTED, "REPLY_TOO_LARGE", "the answer is too large: ask for a smaller page");
+        call->ops->fail(call, &e);
+    } else {
+        call->ops->reply(call, reply);
+    }
+    call->ops->unref(call);
+    free(p);
+}
+
+void api_dispatch(struct api_call *call, const ProtobufCMessage *req)
+{
+    struct pending_read *p;
+    struct adv_err err = { 0 };
+
+    if (!call->method->read) {
+        if (call->method->call)
+            call->method->call(call, req);
+        else
+            call->method->message(call, req);
+        return;
+    }
+    p = malloc(sizeof(*p));
+    if (!p) {
+        (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
+        call->ops->fail(call, &err);
+        return;
+    }
+    *p = (struct pending_read) { call, req };
+    call->ops->ref(call);
+    turn_read(call->api->turn, read_now, p);
+}
+
+/* ---- writes ----------------------------------------------------------------------------------------------------- */
+
+struct api_write {
+    struct turn_event te;
+    struct api_call *call;
+    api_build build;
+    char request_id[72];
+    char hash[65];
+    char cluster[65];
+    char text[256];
+};
+
+int api_request_hash(const ProtobufCMessage *req, char ret_hex[65], struct adv_err *err)
+{
+    size_t n = protobuf_c_message_get_packed_size(req);
+    adv_auto_free uint8_t *bytes = malloc(n + 1);
+    uint8_t raw[ADV_SHA256_LEN];
+    struct adv_sha256 h;
+    int r;
+
+    if (!bytes)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
+    n = protobuf_c_message_pack(req, bytes);
+    if ((r = adv_sha256_init(&h, err)) < 0)
+        return r;
+    if ((r = adv_sha256_update(&h, req->descriptor->name, strlen(req->descriptor->name), err)) == 0 &&
+        (r = adv_sha256_update(&h, bytes, n, err)) == 0)
+        r = adv_sha256_final(&h, raw, err);
+    adv_sha256_done(&h);
+    if (r == 0)
+        (void) adv_hex(raw, sizeof(raw), ret_hex);
+    return r;
+}
+
+static void write_reply(struct api_write *w)
+{
+    struct api_call *call = w->call;
+    ProtobufCMessage *reply = NULL;
+    struct adv_err err = { 0 };
+    ADV_AUTO_DONE(adv_arena) ar;
+
+    adv_arena_init(&ar, REPLY_ARENA_BYTES);
+    if (w->build(call->api, &w->te.ev, &ar, &reply, &err) < 0 || !reply)
+        call->ops->fail(call, &err);
+    else
+        call->ops->reply(call, reply);
+}
+
+static void write_done(struct turn_event *te, const struct adv_err *err)
+{
+    struct api_write *w = ADV_CONTAINER_OF(te, struct api_write, te);
+
+    if (err)
+        w->call->ops->fail(w->call, err);
+    else
+        write_reply(w);
+    w->call->ops->unref(w->call);
+    free(w);
+}
+
+/* The same request came before: answer with the present state, change nothing. */
+static void write_again(void *arg, const struct adv_err *err)
+{
+    write_done(&((struct api_write *) arg)->te, err);
+}
+
+void api_write(struct api_call *call, const ProtobufCMessage *req, const char *request_id, const struct event *ev,
+               api_build build)
+{
+    struct api_write *w = calloc(1, sizeof(*w));
+    struct adv_err err = { 0 };
+    char seen[65];
+
+    if (!w || api_request_hash(req, w->hash, &err) < 0) {
+        free(w);
+        (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
+        call->ops->fail(call, &err);
+        return;
+    }
+    if (strlen(request_id) > 64) {
+        (void) adv_err_set_reason(&err, ADV_INVALID_ARGUMENT, "REQUEST_ID_TOO_LONG", "request_id: expected at most 64 characters");
+        (void) adv_err_field(&err, "request_id");
+        free(w);
+        call->ops->fail(call, &err);
+        return;
+    }
+    w->call = call;
+    w->build = build;
+    w->te.ev = *ev;
+    w->te.done = write_done;
+    (void) snprintf(w->request_id, sizeof(w->request_id), "%s", request_id);
+    (void) snprintf(w->cluster, sizeof(w->cluster), "%s", str_or(ev->cluster));
+    w->te.ev.cluster = w->cluster;
+    w->te.ev.principal = call->caller.principal;
+    w->te.ev.request_id = w->request_id;
+    w->te.ev.request_hash = w->hash;
+    if (ev->type == EV_SET_MODE) {
+        (void) snprintf(w->text, sizeof(w->text), "%s", str_or(ev->u.set_mode.reason));
+        w->te.ev.u.set_mode.reason = w->text;
+    }
+    call->ops->ref(call);
+    if (*request_id && store_find_request(turn_store(call->api->turn), request_id, seen) == 0) {
+        if (!adv_streq(seen, w->hash)) {
+            (void) adv_err_set_reason(&err, ADV_ALREADY_EXISTS, "REQUEST_ID_REUSED",
+                                      "request_id %s was used for another request", request_id);
+            write_done(&w->te, &err);
+            return;
+        }
+        turn_read(call->api->turn, write_again, w);
+        return;
+    }
+    turn_submit(call->api->turn, &w->te);
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const struct api_method *v;
+    const size_t *n;
+} services[] = {
+    { agent_service_methods, &agent_service_n }, { fleet_service_methods, &fleet_service_n },
+    { job_service_methods, &job_service_n },     { advice_service_methods, &advice_service_n },
+    { audit_service_methods, &audit_service_n }, { watch_service_methods, &watch_service_n },
+};
+
+const struct api_method *api_methods(size_t *ret_n)
+{
+    static struct api_method all[64];
+    static size_t n;
+
+    if (!n)
+        for (size_t i = 0; i < ADV_ARRAY_LEN(services); i++)
+            for (size_t k = 0; k < *services[i].n && n < ADV_ARRAY_LEN(all); k++)
+                all[n++] = services[i].v[k];
+    *ret_n = n;
+    return all;
+}
+
+static void tick_cb(uv_timer_t *h)
+{
+    struct api *api = h->data;
+
+    agent_service_tick(api);
+    watch_service_tick(api);
+    logs_tick(api);
+}
+
+static void changed_cb(struct turn_observer *o)
+{
+    struct api *api = ADV_CONTAINER_OF(o, struct api, observer);
+
+    agent_service_changed(api);
+    watch_service_changed(api);
+}
+
+static void reset_cb(struct turn_observer *o)
+{
+    struct api *api = ADV_CONTAINER_OF(o, struct api, observer);
+    struct adv_err err = { 0 };
+
+    (void) adv_err_set_reason(&err, ADV_UNAVAILABLE, "STORE_UNAVAILABLE", "the store was lost; come back");
+    err.retry_after_ms = 1000;
+    agent_service_reset(api, &err);
+    watch_service_reset(api, &err);
+}
+
+int api_new(uv_loop_t *loop, struct turn *turn, struct watcher_rules *rules, const struct api_config *cfg,
+            struct api **ret, struct adv_err *err)
+{
+    struct api *api = calloc(1, sizeof(*api));
+
+    if (!api)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
+    api->loop = loop;
+    api->turn = turn;
+    api->rules = rules;
+    api->cfg = *cfg;
+    api->observer.changed = changed_cb;
+    api->observer.reset = reset_cb;
+    turn_observe(turn, &api->observer);
+    (void) uv_timer_init(loop, &api->tick);
+    api->tick.data = api;
+    (void) uv_timer_start(&api->tick, tick_cb, TICK_MS, TICK_MS);
+    *ret = api;
+    return 0;
+}
+
+void api_stop(struct api *api)
+{
+    struct adv_err err = { 0 };
+
+    api->stopping = true;
+    (void) adv_err_set_reason(&err, ADV_UNAVAILABLE, "STOPPING", "the control plane is stopping; come back");
+    err.retry_after_ms = 1000;
+    agent_service_reset(api, &err);
+    watch_service_reset(api, &err);
+}
+
+static void closed_cb(uv_handle_t *h)
+{
+    free(h->data);
+}
+
+void api_free(struct api *api)
+{
+    if (!api)
+        return;
+    turn_unobserve(api->turn, &api->observer);
+    logs_free(api);
+    (void) uv_timer_stop(&api->tick);
+    uv_close((uv_handle_t *) &api->tick, closed_cb);
+}

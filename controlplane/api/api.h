@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLPLANE_API_API_H
+#define CONTROLPLANE_API_API_H
+
+/* The Advisor API as handlers of messages, whatever carries them. A transport (rpc/serve.c) implements
+ * `struct api_call_ops`, finds the method by its path in api_methods(), checks the caller with api_authorize(), and
+ * hands messages over. One file a service.
+ *
+ * Thread: loop thread.  Blocks: no. */
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "common/arena.h"
+#include "controlplane/turn.h"
+#include "controlplane/watcher/rules.h"
+
+struct api;
+struct api_call;
+
+/* Ordered: each may do what the ones before may. `agent` stands apart and may use AgentService only. */
+enum api_role { ROLE_NONE, ROLE_READER, ROLE_OPERATOR, ROLE_ADMIN, ROLE_AGENT };
+
+/* Who calls, derived by the server: from the certificate's URI name "advisor:<role>:<name>". */
+struct api_caller {
+    enum api_role role;
+    char principal[128]; /* "operator:alice", "agent:alpha" */
+    char cluster[65];    /* of an agent; "" when the transport is not authenticated */
+    bool authenticated;
+};
+
+/* Reads one URI name. False when it is none of ours. */
+bool api_caller_from_uri(const char *uri, struct api_caller *ret);
+
+struct api_call_ops {
+    void (*reply)(struct api_call *call, const ProtobufCMessage *msg);
+    void (*fail)(struct api_call *call, const struct adv_err *err);
+    int (*send)(struct api_call *call, const ProtobufCMessage *msg); /* -ADV_RESOURCE_EXHAUSTED: its queue is full */
+    size_t (*queued_bytes)(const struct api_call *call);
+    void (*read_next)(struct api_call *call);
+    void (*finish)(struct api_call *call);
+    bool (*ended)(const struct api_call *call);
+    void (*ref)(struct api_call *call);
+    void (*unref)(struct api_call *call);
+};
+
+/* Embedded in the transport's own call. */
+struct api_call {
+    const struct api_call_ops *ops;
+    struct api *api;
+    const struct api_method *method;
+    struct api_caller caller;
+    void *user; /* the stream's own state */
+};
+
+enum api_shape { API_UNARY, API_SERVER_STREAM, API_CLIENT_STREAM, API_BIDI };
+
+struct api_method {
+    const char *path; /* "/advisor.v1.JobService/ListJobs" */
+    enum api_shape shape;
+    const ProtobufCMessageDescriptor *request, *response;
+    enum api_role role; /* least role needed */
+    size_t max_request_bytes;
+    /* A pure read: runs while memory equals the store. Texts in the answer may be borrowed from the fleet. */
+    int (*read)(struct api *api, const ProtobufCMessage *req, struct adv_arena *ar, ProtobufCMessage **ret,
+                struct adv_err *err);
+    /* Anything else with one answer. */
+    void (*call)(struct api_call *call, const ProtobufCMessage *req);
+    /* Streams. */
+    void (*open)(struct api_call *call);
+    void (*message)(struct api_call *call, const ProtobufCMessage *req);
+    void (*half_close)(struct api_call *call);
+    void (*writable)(struct api_call *call);
+    void (*closed)(struct api_call *call, bool cancelled);
+};
+
+struct api_config {
+    uint32_t heartbeat_interval_ms;
+    uint32_t silence_timeout_ms;
+    uint32_t bookmark_ms; /* Watch: this long without an event brings a bookmark */
+    size_t max_sessions;
+};
+
+adv_must_check int api_new(uv_loop_t *loop, struct turn *turn, struct watcher_rules *rules, const struct api_config *cfg,
+                           struct api **ret, struct adv_err *err);
+/* Ends all streams (agents are told to come back). Before turn_stop(). */
+void api_stop(struct api *api);
+/* After all calls are closed; the loop has to run once more. */
+void api_free(struct api *api);
+
+const struct api_method *api_methods(size_t *ret_n);
+adv_must_check int api_authorize(const struct api_caller *caller, const struct api_method *m, struct adv_err *err);
+
+/* For the transport: one message of a unary call or of a server stream. @req is valid until the call ends. */
+void api_dispatch(struct api_call *call, const ProtobufCMessage *req);
+
+/* ---- for the services ---- */
+
+struct api {
+    uv_loop_t *loop;
+    struct turn *turn;
+    struct watcher_rules *rules;
+    struct api_config cfg;
+    uv_timer_t tick;
+    struct turn_observer observer;
+    struct agent_session *sessions; /* agent_service.c */
+    struct watch *watches;          /* watch_service.c */
+    struct log_stream *logs;        /* logs.c */
+    size_t n_sessions;
+    bool stopping;
+};
+
+extern const struct api_method fleet_service_methods[], job_service_methods[], advice_service_methods[],
+    audit_service_methods[], watch_service_methods[], agent_service_methods[];
+extern const size_t fleet_service_n, job_service_n, advice_service_n, audit_service_n, watch_service_n, agent_service_n;
+
+void agent_service_tick(struct api *api);
+void agent_service_changed(struct api *api);
+void agent_service_reset(struct api *api, const struct adv_err *why);
+void watch_service_tick(struct api *api);
+void watch_service_changed(struct api *api);
+void watch_service_reset(struct api *api, const struct adv_err *why);
+
+/* Page arguments: 1..1000, 0 means 100. Errors: -ADV_INVALID_ARGUMENT, field "page_size". */
+adv_must_check int api_page_size(uint32_t asked, uint32_t *ret, struct adv_err *err);
+/* An opaque token around the last key of a page, and back. @ret_key is "" for an empty token. */
+char *api_page_token(struct adv_arena *ar, const char *list, const char *key);
+adv_must_check int api_page_token_parse(const char *token, const char *list, char *ret_key, size_t size,
+                                        struct adv_err *err);
+
+/* "clusters/<id>" (or "clusters/-" when @ret_all is given). Errors: -ADV_INVALID_ARGUMENT, -ADV_NOT_FOUND. */
+adv_must_check int api_find_parent(struct api *api, const char *parent, struct cluster **ret, bool *ret_all,
+                                   struct adv_err *err);
+
+/* SHA-256 of a request's bytes without its request_id, hex: what makes two requests the same. */
+adv_must_check int api_request_hash(const ProtobufCMessage *req, char ret_hex[65], struct adv_err *err);
+
+/* A write with one answer: @build makes the reply once the event is durable. Checks request ids. */
+struct api_write;
+typedef int (*api_build)(struct api *api, const struct event *ev, struct adv_arena *ar, ProtobufCMessage **ret,
+                         struct adv_err *err);
+void api_write(struct api_call *call, const ProtobufCMessage *req, const char *request_id, const struct event *ev,
+               api_build build);
+
+/* Log bytes of attempts: one scan an attempt and stream. */
+void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, const char *stream,
+                uint64_t offset, const void *bytes, size_t len, uint64_t dropped, int64_t observe_us);
+void logs_tick(struct api *api);
+void logs_free(struct api *api);
+
+#endif

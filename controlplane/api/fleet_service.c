@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* FleetService: clusters and nodes. */
+
+#include <stdio.h>
+
+#include "advisor/v1/fleet_service.pb-c.h"
+
+#include "controlplane/api/find.h"
+#include "controlplane/shapes/shapes.h"
+
+static int by_cluster_name(struct cluster *a, struct cluster *b)
+{
+    return strcmp(a->name, b->name);
+}
+
+static int get_cluster(struct api *api, const ProtobufCMessage *req, struct adv_arena *ar, ProtobufCMessage **ret,
+                       struct adv_err *err)
+{
+    const Advisor__V1__GetClusterRequest *q = (const void *) req;
+    struct cluster *c;
+    int r = api_find_parent(api, q->name, &c, NULL, err);
+
+    if (r < 0)
+        return r;
+    REPLY(m, Advisor__V1__GetClusterResponse, advisor__v1__get_cluster_response__init);
+    m->cluster = shape_cluster(ar, c);
+    return 0;
+}
+
+static int list_clusters(struct api *api, const ProtobufCMessage *req, struct adv_arena *ar, ProtobufCMessage **ret,
+                         struct adv_err *err)
+{
+    const Advisor__V1__ListClustersRequest *q = (const void *) req;
+    struct fleet *f = turn_fleet(api->turn);
+    char after[256];
+    uint32_t limit;
+    int r;
+
+    if ((r = api_page_size(q->page_size, &limit, err)) < 0 ||
+        (r = api_page_token_parse(q->page_token, "clusters", after, sizeof(after), err)) < 0)
+        return r;
+    REPLY(m, Advisor__V1__ListClustersResponse, advisor__v1__list_clusters_response__init);
+    m->clusters = adv_arena_alloc(ar, limit * sizeof(*m->clusters));
+    if (!m->clusters)
+        return -ADV_RESOURCE_EXHAUSTED;
+    HASH_SRT(hh, f->clusters, by_cluster_name);
+    for (struct cluster *c = f->clusters; c; c = c->hh.next) {
+        if (strcmp(c->name, after) <= 0)
+            continue;
+        if (m->n_clusters == limit) {
+            m->next_page_token = api_page_token(ar, "clusters", after);
+            break;
+        }
+        m->clusters[m->n_clusters++] = shape_cluster(ar, c);
+        (void) strcpy(after, c->name);
+    }
+    return 0;
+}
+
+static int by_node_name(struct node *a, struct node *b)
+{
+    return strcmp(a->name, b->name);
+}
+
+static int list_nodes(struct api *api, const ProtobufCMessage *req, struct adv_arena *ar, ProtobufCMessage **ret,
+                      struct adv_err *err)
+{
+    const Advisor__V1__ListNodesRequest *q = (const void *) req;
+    struct cluster *c;
+    char after[300];
+    uint32_t limit;
+    int r;
+
+    if ((r = api_find_parent(api, q->parent, &c, NULL, err)) < 0 || (r = api_page_size(q->page_size, &limit, err)) < 0 ||
+        (r = api_page_token_parse(q->page_token, "nodes", after, sizeof(after), err)) < 0)
+        return r;
+    REPLY(m, Advisor__V1__ListNodesResponse, advisor__v1__list_nodes_response__init);
+    m->nodes = adv_arena_alloc(ar, limit * sizeof(*m->nodes));
+    if (!m->nodes)
+        return -ADV_RESOURCE_EXHAUSTED;
+    HASH_SRT(hh, c->nodes, by_node_name);
+    for (struct node *n = c->nodes; n; n = n->hh.next) {
+        if (strcmp(n->name, after) <= 0)
+            continue;
+        if (m->n_nodes == limit) {
+            m->next_page_token = api_page_token(ar, "nodes", after);
+            break;
+        }
+        m->nodes[m->n_nodes++] = shape_node(ar, c, n);
+        (void) snprintf(after, sizeof(after), "%s", n->name);
+    }
+    return 0;
+}
+
+static int built_cluster(struct api *api, const struct event *ev, struct adv_arena *ar, Advisor__V1__Cluster **ret,
+                         struct adv_err *err)
+{
+    struct cluster *c = fleet_find_cluster(turn_fleet(api->turn), ev->cluster);
+
+    if (!c)
+        return adv_err_set_reason(err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered",
+                                  str_or(ev->cluster));
+    *ret = shape_cluster(ar, c);
+    return *ret ? 0 : adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
+}
+
+static int create_built(struct api *api, const struct event *ev, struct adv_arena *ar, ProtobufCMessage **ret,
+                        struct adv_err *err)
+{
+    REPLY(m, Advisor__V1__CreateClusterResponse, advisor__v1__create_cluster_response__init);
+    return built_cluster(api, ev, ar, &m->cluster, err);
+}
+
+static void create_cluster(struct api_call *call, const ProtobufCMessage *req)
+{
+    const Advisor__V1__CreateClusterRequest *q = (const void *) req;
+    struct event ev = { .type = EV_CLUSTER_CREATE, .cluster = q->cluster_id };
+
+    api_write(call, req, q->request_id, &ev, create_built);
+}
+
+static int mode_built(struct api *api, const struct event *ev, struct adv_arena *ar, ProtobufCMessage **ret,
+                      struct adv_err *err)
+{
+    REPLY(m, Advisor__V1__SetClusterModeResponse, advisor__v1__set_cluster_mode_response__init);
+    return built_cluster(api, ev, ar, &m->cluster, err);
+}
+
+static void set_cluster_mode(struct api_call *call, const ProtobufCMessage *req)
+{
+    const Advisor__V1__SetClusterModeRequest *q = (const void *) req;
+    struct event ev = { .type = EV_SET_MODE };
+    struct adv_err err = { 0 };
+    struct resource_path p;
+
+    ev.u.set_mode.mode = (enum adv_mode) q->mode;
+    ev.u.set_mode.reason = q->reason;
+    if (resource_path_parse(q->name, &p, &err) < 0 || shape_etag_parse(q->etag, &ev.u.set_mode.if_revision, &err) < 0) {
+        call->ops->fail(call, &err);
+        return;
+    }
+    ev.cluster = p.cluster;
+    api_write(call, req, q->request_id, &ev, mode_built);
+}
+
+#define ROW(name, lower, ROLE, ...)                                                                          \
+    { "/advisor.v1.FleetService/" #name, API_UNARY, &advisor__v1__##lower##_request__descriptor,             \
+      &advisor__v1__##lower##_response__descriptor, ROLE, 64 << 10, __VA_ARGS__ }
+const struct api_method fleet_service_methods[] = {
+    ROW(CreateCluster, create_cluster, ROLE_ADMIN, .call = create_cluster),
+    ROW(GetCluster, get_cluster, ROLE_READER, .read = get_cluster),
+    ROW(ListClusters, list_clusters, ROLE_READER, .read = list_clusters),
+    ROW(SetClusterMode, set_cluster_mode, ROLE_OPERATOR, .call = set_cluster_mode),
+    ROW(ListNodes, list_nodes, ROLE_READER, .read = list_nodes),
+};
+const size_t fleet_service_n = ADV_ARRAY_LEN(fleet_service_methods);

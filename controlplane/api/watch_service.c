@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* WatchService.
+ *
+ * A watch is two positions and no queue: first it walks a list of the resource names that existed when it began, then
+ * it follows the change log by sequence number. It sends while its transport takes messages, and looks each resource up
+ * at the moment of sending, so what a watcher gets is never older than the event it stands for. A watcher that falls
+ * behind the change log's floor is cut off; it costs nobody anything.
+ *
+ * The resume token is "<store uuid>.<sequence>.<filter>"; it means the position, and is refused for another store,
+ * principal or filter. */
+
+#include "advisor/v1/watch_service.pb-c.h"
+
+#include <stdio.h>
+#include <utlist.h>
+
+#include "common/clock.h"
+#include "common/digest.h"
+#include "common/num.h"
+#include "controlplane/api/find.h"
+#include "controlplane/shapes/shapes.h"
+
+#define QUEUE_HIGH_BYTES (256 << 10) /* what may wait at the transport before the watch pauses */
+#define PUMP_MAX         256         /* messages a turn, so that one watcher does not keep the loop */
+
+struct watch {
+    struct api_call *call;
+    bool kinds[RESOURCE_AUDIT + 1];
+    char cluster[65]; /* "" for all */
+    char filter[17];  /* hash of kinds, cluster and principal */
+    char **names;     /* what existed at the start */
+    uint8_t *name_kinds;
+    size_t n_names, next_name;
+    bool synced;
+    bool begun;
+    uint64_t seq; /* of the last change looked at */
+    int64_t sent_mono_us;
+    struct watch *prev, *next;
+};
+
+static void watch_free(struct watch *w)
+{
+    for (size_t i = 0; i < w->n_names; i++)
+        free(w->names[i]);
+    free(w->names);
+    free(w->name_kinds);
+    free(w);
+}
+
+static const char *token_of(struct api *api, const struct watch *w, uint64_t seq, char buf[128])
+{
+    (void) snprintf(buf, 128, "%s.%llu.%s", store_uuid(turn_store(api->turn)), (unsigned long long) seq, w->filter);
+    return buf;
+}
+
+static int parse_token(struct api *api, struct watch *w, const char *token, struct adv_err *err)
+{
+    char text[128], *save = NULL, *uuid, *seq, *filter;
+
+    if (strlen(token) < sizeof(text)) {
+        (void) strcpy(text, token);
+        uuid = strtok_r(text, ".", &save);
+        seq = strtok_r(NULL, ".", &save);
+        filter = strtok_r(NULL, ".", &save);
+        if (uuid && seq && filter && adv_streq(uuid, store_uuid(turn_store(api->turn))) &&
+            adv_streq(filter, w->filter) && adv_parse_u64(seq, 0, turn_watchlog(api->turn)->last, &w->seq, NULL) == 0)
+            return 0;
+    }
+    (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "RESUME_TOKEN_INVALID",
+                              "resume_token: expected a token of this store, caller and filter");
+    return adv_err_field(err, "resume_token");
+}
+
+/* ---- one resource by its name in the change log ------------------------------------------------------------------- */
+
+static struct attempt *attempt_by_path(struct cluster *c, const struct resource_path *p)
+{
+    struct job *j = fleet_find_job_uid(c, p->job_uid);
+
+    return j && p->attempt ? job_attempt(j, p->attempt_index) : NULL;
+}
+
+/* Fills the resource of @m; false when it is gone or never had a body of its own here. */
+static bool fill(struct api *api, struct adv_arena *ar, enum resource_kind kind, const char *name,
+                 Advisor__V1__WatchResponse *m)
+{
+    char plain[2 * RESOURCE_NAME_MAX], *hash;
+    struct resource_path p;
+    struct cluster *c;
+    struct attempt *a;
+    struct anomaly *an;
+    struct action *ac;
+
+    (void) snprintf(plain, sizeof(plain), "%s", name);
+    hash = strchr(plain, '#');
+    if (hash)
+        *hash++ = '\0';
+    if (kind == RESOURCE_AUDIT || resource_path_parse(plain, &p, NULL) < 0 ||
+        !(c = fleet_find_cluster(turn_fleet(api->turn), p.cluster)))
+        return false;
+    a = attempt_by_path(c, &p);
+    switch (kind) {
+    case RESOURCE_CLUSTER:
+        m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_CLUSTER_RESOURCE;
+        return (m->cluster_resource = shape_cluster(ar, c)) != NULL;
+    case RESOURCE_JOB: {
+        struct job *j = fleet_find_job_uid(c, p.job_uid);
+        m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_JOB;
+        return j && (m->job = shape_job(ar, j));
+    }
+    case RESOURCE_ATTEMPT:
+        m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_ATTEMPT;
+        return a && (m->attempt = shape_attempt(ar, a));
+    case RESOURCE_ADVICE:
+        m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_ADVICE;
+        return a && a->advice && (m->advice = shape_advice(ar, a->advice));
+    case RESOURCE_ANOMALY:
+        m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_ANOMALY;
+        if (a && hash)
+            DL_FOREACH (a->anomalies, an)
+                if (adv_streq(an->uid, hash))
+                    return (m->anomaly = shape_anomaly(ar, an)) != NULL;
+        return false;
+    case RESOURCE_ACTION:
+        m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_ACTION;
+        if (a && hash)
+            DL_FOREACH (a->actions, ac) {
+                char key[160];
+                (void) snprintf(key, sizeof(key), "%s/%llu", str_or(ac->journal_id), (unsigned long long) ac->journal_seq);
+                if (adv_streq(key, hash))
+                    return (m->action = shape_action(ar, ac)) != NULL;
+            }
+        return false;
+    case RESOURCE_AUDIT:
+    case RESOURCE_NONE:
+        break;
+    }
+    return false;
+}
+
+static int send_event(struct api *api, struct watch *w, Advisor__V1__WatchEventType type, enum resource_kind kind,
+                      const char *name, const char *cluster, uint64_t revision, uint64_t seq, bool with_token)
+{
+    Advisor__V1__WatchResponse m = ADVISOR__V1__WATCH_RESPONSE__INIT;
+    char token[128];
+    ADV_AUTO_DONE(adv_arena) ar;
+
+    adv_arena_init(&ar, 4 << 20);
+    m.type = type;
+    m.kind = (Advisor__V1__ResourceKind) kind;
+    m.name = (char *) (uintptr_t) name;
+    m.cluster = (char *) (uintptr_t) cluster;
+    m.revision = revision;
+    if (kind != RESOURCE_NONE && !fill(api, &ar, kind, name, &m)) {
+        m.resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE__NOT_SET;
+        if (kind != RESOURCE_AUDIT)
+            m.type = ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_REMOVED;
+    }
+    if (with_token)
+        m.resume_token = (char *) (uintptr_t) token_of(api, w, seq, token);
+    w->sent_mono_us = adv_mono_us();
+    return w->call->ops->send(w->call, &m.base);
+}
+
+static void cut_off(struct watch *w)
+{
+    struct adv_err err = { 0 };
+
+    (void) adv_err_set_reason(&err, ADV_RESOURCE_EXHAUSTED, "WATCHER_TOO_SLOW",
+                              "this watcher reads too slowly: resume from the last token");
+    w->call->ops->fail(w->call, &err);
+}
+
+static bool wanted(const struct watch *w, const struct change *ch)
+{
+    return w->kinds[ch->kind] && (!w->cluster[0] || adv_streq(w->cluster, ch->cluster));
+}
+
+/* Sends what there is while the transport takes it. Memory equals the store. */
+static void pump(struct api *api, struct watch *w)
+{
+    const struct watchlog *log = turn_watchlog(api->turn);
+    const struct change *ch;
+    bool gone;
+    int r = 0, n = 0;
+
+    if (!w->begun || w->call->ops->ended(w->call))
+        return;
+    while (r == 0 && n < PUMP_MAX && w->call->ops->queued_bytes(w->call) < QUEUE_HIGH_BYTES) {
+        if (w->next_name < w->n_names) {
+            size_t i = w->next_name++;
+            r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_STATE,
+                           (enum resource_kind) w->name_kinds[i], w->names[i], "", 0, 0, false);
+            n++;
+        } else if (!w->synced) {
+            w->synced = true;
+            r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_SYNCED, RESOURCE_NONE, "", "", 0,
+                           w->seq, true);
+        } else if ((ch = watchlog_after(log, w->seq, &gone))) {
+            w->seq = ch->seq;
+            if (!wanted(w, ch))
+                continue;
+            r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_CHANGED, ch->kind, ch->name,
+                           ch->cluster, ch->revision, ch->seq, true);
+            n++;
+        } else {
+            if (gone)
+                cut_off(w);
+            return;
+        }
+    }
+    if (r == -ADV_RESOURCE_EXHAUSTED)
+        cut_off(w);
+}
+
+/* ---- the start -------------------------------------------------------------------------------------------------- */
+
+static bool add_name(struct watch *w, size_t *cap, enum resource_kind kind, const char *name)
+{
+    if (!w->kinds[kind])
+        return true;
+    if (w->n_names == *cap) {
+        size_t want = *cap ? *cap * 2 : 64;
+        char **v = realloc(w->names, want * sizeof(*v));
+        uint8_t *k;
+        if (!v)
+            return false;
+        w->names = v;
+        k = realloc(w->name_kinds, want);
+        if (!k)
+            return false;
+        w->name_kinds = k;
+        *cap = want;
+    }
+    w->name_kinds[w->n_names] = (uint8_t) kind;
+    return (w->names[w->n_names] = strdup(name)) && ++w->n_names;
+}
+
+static bool collect_job(struct watch *w, size_t *cap, const struct job *j)
+{
+    char name[RESOURCE_NAME_MAX], full[2 * RESOURCE_NAME_MAX];
+    const struct anomaly *an;
+    const struct action *ac;
+
+    if (!add_name(w, cap, RESOURCE_JOB, job_resource_name(j, name)))
+        return false;
+    for (uint32_t i = 0; i < j->n_attempts; i++) {
+        const struct attempt *a = j->attempts[i];
+        if (!add_name(w, cap, RESOURCE_ATTEMPT, attempt_resource_name(a, name)))
+            return false;
+        DL_FOREACH (a->anomalies, an) {
+            (void) snprintf(full, sizeof(full), "%s#%s", attempt_resource_name(a, name), an->uid);
+            if (!add_name(w, cap, RESOURCE_ANOMALY, full))
+                return false;
+        }
+        if (a->advice && !add_name(w, cap, RESOURCE_ADVICE, advice_resource_name(a, name)))
+            return false;
+        DL_FOREACH (a->actions, ac) {
+            (void) snprintf(full, sizeof(full), "%s#%s/%llu", advice_resource_name(a, name), str_or(ac->journal_id),
+                            (unsigned long long) ac->journal_seq);
+            if (!add_name(w, cap, RESOURCE_ACTION, full))
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool collect(struct api *api, struct watch *w)
+{
+    char name[RESOURCE_NAME_MAX];
+    size_t cap = 0;
+
+    for (struct cluster *c = turn_fleet(api->turn)->clusters; c; c = c->hh.next) {
+        if (w->cluster[0] && !adv_streq(w->cluster, c->name))
+            continue;
+        if (!add_name(w, &cap, RESOURCE_CLUSTER, cluster_resource_name(c, name)))
+            return false;
+        for (struct job *j = c->jobs_by_uid; j; j = j->hh_uid.next)
+            if (!collect_job(w, &cap, j))
+                return false;
+    }
+    return true;
+}
+
+struct watch_start {
+    struct api_call *call;
+    const Advisor__V1__WatchRequest *req;
+};
+
+static int begin(struct api *api, struct watch *w, const Advisor__V1__WatchRequest *q, struct adv_err *err)
+{
+    const struct watchlog *log = turn_watchlog(api->turn);
+    uint8_t raw[ADV_SHA256_LEN];
+    struct cluster *c;
+    char text[256];
+    bool all, gone;
+    int r;
+
+    if ((r = api_find_parent(api, q->parent, &c, &all, err)) < 0)
+        return r;
+    for (size_t i = 0; i < q->n_kinds; i++) {
+        if ((int) q->kinds[i] <= RESOURCE_NONE || (int) q->kinds[i] > RESOURCE_AUDIT) {
+            (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "KIND_UNKNOWN", "kinds: %d is not a resource kind",
+                                      (int) q->kinds[i]);
+            return adv_err_field(err, "kinds[%zu]", i);
+        }
+        w->kinds[q->kinds[i]] = true;
+    }
+    for (int k = RESOURCE_CLUSTER; q->n_kinds == 0 && k < RESOURCE_AUDIT; k++)
+        w->kinds[k] = true;
+    if (!all)
+        (void) snprintf(w->cluster, sizeof(w->cluster), "%s", c->name);
+    r = snprintf(text, sizeof(text), "%s|%s|", w->cluster, w->call->caller.principal);
+    for (int k = RESOURCE_CLUSTER; k <= RESOURCE_AUDIT; k++)
+        text[r++] = w->kinds[k] ? '1' : '0';
+    if ((r = adv_sha256(text, (size_t) r, raw, err)) < 0)
+        return r;
+    (void) adv_hex(raw, 8, w->filter);
+    w->seq = log->last;
+    if (*q->resume_token) {
+        if ((r = parse_token(api, w, q->resume_token, err)) < 0)
+            return r;
+        (void) watchlog_after(log, w->seq, &gone);
+        if (gone)
+            return adv_err_set_reason(err, ADV_OUT_OF_RANGE, "HISTORY_COMPACTED",
+                                      "changes before %llu are no longer kept: start without a token",
+                                      (unsigned long long) log->first);
+        w->synced = true; /* the state was sent before the token was given */
+    } else if (!collect(api, w)) {
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
+    }
+    w->begun = true;
+    return 0;
+}
+
+static void start_read(void *arg, const struct adv_err *err)
+{
+    struct watch_start *s = arg;
+    struct api_call *call = s->call;
+    struct watch *w = call->user;
+    struct adv_err e = { 0 };
+
+    if (call->ops->ended(call)) {
+        /* gone meanwhile */
+    } else if (err) {
+        call->ops->fail(call, err);
+    } else if (begin(call->api, w, s->req, &e) < 0) {
+        call->ops->fail(call, &e);
+    } else {
+        pump(call->api, w);
+    }
+    call->ops->unref(call);
+    free(s);
+}
+
+static void watch_open(struct api_call *call)
+{
+    struct watch *w = calloc(1, sizeof(*w));
+    struct adv_err err = { 0 };
+
+    if (!w || call->api->stopping) {
+        free(w);
+        (void) adv_err_set(&err, ADV_UNAVAILABLE, "not now");
+        call->ops->fail(call, &err);
+        return;
+    }
+    w->call = call;
+    w->sent_mono_us = adv_mono_us();
+    call->user = w;
+    DL_APPEND(call->api->watches, w);
+}
+
+static void watch_message(struct api_call *call, const ProtobufCMessage *req)
+{
+    struct watch_start *s = malloc(sizeof(*s));
+    struct adv_err err = { 0 };
+
+    if (!s || !call->user) {
+        free(s);
+        (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
+        call->ops->fail(call, &err);
+        return;
+    }
+    *s = (struct watch_start) { call, (const void *) req };
+    call->ops->ref(call);
+    turn_read(call->api->turn, start_read, s);
+}
+
+static void pump_read(void *arg, const struct adv_err *err)
+{
+    struct api_call *call = arg;
+
+    if (!err && call->user && !call->ops->ended(call))
+        pump(call->api, call->user);
+    call->ops->unref(call);
+}
+
+static void watch_writable(struct api_call *call)
+{
+    call->ops->ref(call);
+    turn_read(call->api->turn, pump_read, call);
+}
+
+static void watch_closed(struct api_call *call, bool cancelled)
+{
+    struct watch *w = call->user;
+
+    (void) cancelled;
+    if (!w)
+        return;
+    call->user = NULL;
+    DL_DELETE(call->api->watches, w);
+    watch_free(w);
+}
+
+void watch_service_changed(struct api *api)
+{
+    struct watch *w, *next;
+
+    DL_FOREACH_SAFE (api->watches, w, next)
+        pump(api, w);
+}
+
+void watch_service_tick(struct api *api)
+{
+    int64_t now_us = adv_mono_us();
+    struct watch *w, *next;
+
+    if (!turn_ready(api->turn))
+        return;
+    DL_FOREACH_SAFE (api->watches, w, next) {
+        /* a pump that stopped at its own limit goes on here at the latest */
+        watch_writable(w->call);
+        if (w->begun && w->synced && now_us - w->sent_mono_us > (int64_t) api->cfg.bookmark_ms * 1000 &&
+            !w->call->ops->ended(w->call))
+            (void) send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_BOOKMARK, RESOURCE_NONE, "", "", 0,
+                              w->seq, true);
+    }
+}
+
+void watch_service_reset(struct api *api, const struct adv_err *why)
+{
+    struct watch *w, *next;
+
+    DL_FOREACH_SAFE (api->watches, w, next)
+        w->call->ops->fail(w->call, why);
+}
+
+const struct api_method watch_service_methods[] = {
+    { "/advisor.v1.WatchService/Watch", API_SERVER_STREAM, &advisor__v1__watch_request__descriptor,
+      &advisor__v1__watch_response__descriptor, ROLE_READER, 64 << 10, .open = watch_open, .message = watch_message,
+      .writable = watch_writable, .closed = watch_closed },
+};
+const size_t watch_service_n = ADV_ARRAY_LEN(watch_service_methods);

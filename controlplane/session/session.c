@@ -1,0 +1,831 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* States: NEW (waits for Hello), HELLO (Hello is being stored), ACTIVE (holds the lease), STANDBY, ENDED.
+ *
+ *   state    message                  becomes
+ *   NEW      Hello                    HELLO; anything else ends the call
+ *   HELLO    (stored)                 ACTIVE or STANDBY, Welcome is sent
+ *   ACTIVE   Heartbeat                lease extended, HeartbeatAck
+ *   ACTIVE   Pull                     answered now or when there is something
+ *   ACTIVE   numbered message         event; Ack once durable
+ *   STANDBY  Heartbeat                takes the lease if it is free (then ACTIVE), else HeartbeatAck without grant
+ *   STANDBY  anything else            ends the call: a standby has nothing to tell
+ *
+ * A lease is extended only from inside a read: an owner whose store is away stops extending, so its agents stop acting
+ * in time. */
+
+#include "controlplane/session/session.h"
+
+#include <stdio.h>
+#include <utlist.h>
+
+#include "common/arena.h"
+#include "common/digest.h"
+#include "common/utf8.h"
+#include "controlplane/shapes/shapes.h"
+
+#define ARENA_BYTES      (4 << 20)
+#define BATCH_MAX        16 /* agent_service.options: AdviceBatch.advice */
+#define INTENTS_MAX      32 /* agent_service.options: LeaseGrant.open_intents */
+#define FOCUS_MAX        64 /* agent_service.options: Focus.job_ids */
+#define EXCLUDE_MAX      4095 /* agent_service.options: AdviceOrder.exclude_nodes */
+#define STALE_SCHED_MS   90000 /* the agent cannot see its scheduler for this long: say so */
+#define FOCUS_FOR_MS     600000
+
+enum session_state { SESSION_NEW, SESSION_HELLO, SESSION_ACTIVE, SESSION_STANDBY, SESSION_ENDED };
+
+struct session {
+    const struct session_ops *ops;
+    void *ctx;
+    enum session_state state;
+    char session_id[64];
+    char store_uuid[64];
+    char principal[128];
+    char cluster[65];
+    char instance[65];
+    char journal[65];
+    bool authenticated;
+    uint32_t heartbeat_interval_ms, silence_timeout_ms;
+    uint64_t next_seq;
+    uint64_t msg_seq; /* of the message under way */
+    uint64_t heartbeat_id;
+    uint64_t pull_id; /* 0: none outstanding */
+    uint64_t orders_through;
+    enum adv_mode mode_told;
+    int64_t heard_mono_us;
+    uint8_t focus_digest[ADV_SHA256_LEN];
+    bool focus_sent;
+    const Advisor__V1__SessionRequest *msg; /* under way */
+    struct adv_arena event_arena;           /* arrays of the event under way */
+    unsigned outstanding;                   /* callbacks to come */
+    bool closed;
+};
+
+static void session_maybe_free(struct session *s)
+{
+    if (!s->closed || s->outstanding)
+        return;
+    adv_arena_done(&s->event_arena);
+    free(s);
+}
+
+struct session *session_new(const struct session_config *cfg, const struct session_ops *ops, void *ctx)
+{
+    struct session *s = calloc(1, sizeof(*s));
+
+    if (!s)
+        return NULL;
+    s->ops = ops;
+    s->ctx = ctx;
+    s->next_seq = 1;
+    s->heartbeat_interval_ms = cfg->heartbeat_interval_ms;
+    s->silence_timeout_ms = cfg->silence_timeout_ms;
+    s->authenticated = cfg->peer_cluster != NULL;
+    (void) snprintf(s->session_id, sizeof(s->session_id), "%s", cfg->session_id);
+    (void) snprintf(s->store_uuid, sizeof(s->store_uuid), "%s", cfg->store_uuid);
+    (void) snprintf(s->principal, sizeof(s->principal), "%s", cfg->principal);
+    (void) snprintf(s->cluster, sizeof(s->cluster), "%s", str_or(cfg->peer_cluster));
+    s->heard_mono_us = ops->mono_us(ctx);
+    adv_arena_init(&s->event_arena, ARENA_BYTES);
+    return s;
+}
+
+const char *session_cluster(const struct session *s)
+{
+    return s->state == SESSION_ACTIVE || s->state == SESSION_STANDBY ? s->cluster : NULL;
+}
+
+const char *session_id(const struct session *s)
+{
+    return s->session_id;
+}
+
+const char *session_instance(const struct session *s)
+{
+    return s->instance;
+}
+
+bool session_active(const struct session *s)
+{
+    return s->state == SESSION_ACTIVE;
+}
+
+static void end_with(struct session *s, const struct adv_err *err)
+{
+    if (s->state == SESSION_ENDED)
+        return;
+    s->state = SESSION_ENDED;
+    s->ops->fail(s->ctx, err);
+}
+
+static void refuse(struct session *s, enum adv_code code, const char *reason, const char *fmt, ...) ADV_PRINTF(4, 5);
+static void refuse(struct session *s, enum adv_code code, const char *reason, const char *fmt, ...)
+{
+    struct adv_err err;
+    char text[200];
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void) vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    (void) adv_err_set_reason(&err, code, reason, "%s", text);
+    end_with(s, &err);
+}
+
+static struct event base_event(const struct session *s, enum event_type type)
+{
+    return (struct event) { .type = type, .cluster = s->cluster, .principal = s->principal };
+}
+
+/* The message is done with: ask for the next. */
+static void next_message(struct session *s)
+{
+    s->msg = NULL;
+    adv_arena_done(&s->event_arena);
+    adv_arena_init(&s->event_arena, ARENA_BYTES);
+    if (s->state != SESSION_ENDED && !s->closed)
+        s->ops->next(s->ctx);
+}
+
+/* ---- to the agent ----------------------------------------------------------------------------------------------- */
+
+static void send_ack(struct session *s)
+{
+    Advisor__V1__SessionResponse m = ADVISOR__V1__SESSION_RESPONSE__INIT;
+    Advisor__V1__Ack ack = ADVISOR__V1__ACK__INIT;
+
+    ack.durable_through_seq = s->msg_seq;
+    m.message_case = ADVISOR__V1__SESSION_RESPONSE__MESSAGE_ACK;
+    m.ack = &ack;
+    s->ops->send(s->ctx, &m);
+}
+
+static void send_resync(struct session *s, const char *why)
+{
+    Advisor__V1__SessionResponse m = ADVISOR__V1__SESSION_RESPONSE__INIT;
+    Advisor__V1__ResyncRequest r = ADVISOR__V1__RESYNC_REQUEST__INIT;
+
+    r.reason = (char *) (uintptr_t) why;
+    m.message_case = ADVISOR__V1__SESSION_RESPONSE__MESSAGE_RESYNC;
+    m.resync = &r;
+    s->ops->send(s->ctx, &m);
+}
+
+static Advisor__V1__OpenIntent *shape_intent(struct adv_arena *ar, const struct action *ac)
+{
+    char name[RESOURCE_NAME_MAX];
+    Advisor__V1__OpenIntent *m = adv_arena_alloc(ar, sizeof(*m));
+
+    if (!m)
+        return NULL;
+    advisor__v1__open_intent__init(m);
+    m->journal_seq = ac->journal_seq;
+    m->epoch = shape_epoch(ar, ac->epoch);
+    m->advice = adv_arena_strdup(ar, advice_resource_name(ac->attempt, name));
+    m->generation = ac->generation;
+    m->job_id = ac->attempt->job->job_id;
+    m->restart_count = ac->attempt->index;
+    m->verb = (Advisor__V1__Verb) ac->verb;
+    return m;
+}
+
+/* The lease as it stands. On a fresh grant also the writes whose outcome nobody knows. */
+static Advisor__V1__LeaseGrant *shape_grant(struct session *s, struct adv_arena *ar, const struct cluster *c,
+                                            bool fresh, bool settle)
+{
+    Advisor__V1__LeaseGrant *g = adv_arena_alloc(ar, sizeof(*g));
+    const struct advice *ad;
+    const struct action *ac;
+
+    if (!g)
+        return NULL;
+    advisor__v1__lease_grant__init(g);
+    g->epoch = shape_epoch(ar, c->epoch);
+    g->lease_ms = (uint32_t) (s->ops->fleet(s->ctx)->cfg.lease_us / 1000);
+    g->settle = settle;
+    if (!fresh)
+        return g;
+    g->open_intents = adv_arena_alloc(ar, INTENTS_MAX * sizeof(*g->open_intents));
+    if (!g->open_intents)
+        return NULL;
+    DL_FOREACH (c->open_advice, ad)
+        DL_FOREACH (ad->attempt->actions, ac)
+            if (!ac->outcome_us && g->n_open_intents < INTENTS_MAX)
+                g->open_intents[g->n_open_intents++] = shape_intent(ar, ac);
+    g->settle = settle || g->n_open_intents > 0;
+    return adv_arena_exhausted(ar) ? NULL : g;
+}
+
+static void send_heartbeat_ack(struct session *s, struct cluster *c, bool fresh)
+{
+    Advisor__V1__SessionResponse m = ADVISOR__V1__SESSION_RESPONSE__INIT;
+    Advisor__V1__HeartbeatAck ack = ADVISOR__V1__HEARTBEAT_ACK__INIT;
+    ADV_AUTO_DONE(adv_arena) ar;
+
+    adv_arena_init(&ar, ARENA_BYTES);
+    ack.id = s->heartbeat_id;
+    ack.cluster_mode = (Advisor__V1__Mode) c->mode;
+    if (s->state == SESSION_ACTIVE)
+        ack.grant = shape_grant(s, &ar, c, fresh, fresh);
+    s->mode_told = c->mode;
+    m.message_case = ADVISOR__V1__SESSION_RESPONSE__MESSAGE_HEARTBEAT_ACK;
+    m.heartbeat_ack = &ack;
+    s->ops->send(s->ctx, &m);
+}
+
+static void send_welcome(struct session *s, struct cluster *c, bool granted, bool resumed, bool settle)
+{
+    Advisor__V1__SessionResponse m = ADVISOR__V1__SESSION_RESPONSE__INIT;
+    Advisor__V1__Welcome w = ADVISOR__V1__WELCOME__INIT;
+    ADV_AUTO_DONE(adv_arena) ar;
+    char version[] = ADVISOR_VERSION;
+
+    adv_arena_init(&ar, ARENA_BYTES);
+    w.session_id = s->session_id;
+    w.store_uuid = s->store_uuid;
+    w.server_version = version;
+    w.heartbeat_interval_ms = s->heartbeat_interval_ms;
+    w.silence_timeout_ms = s->silence_timeout_ms;
+    w.send_snapshot = granted && !resumed;
+    w.cluster_mode = (Advisor__V1__Mode) c->mode;
+    if (granted)
+        w.grant = shape_grant(s, &ar, c, true, settle);
+    else
+        w.lease_holder = c->holder_journal;
+    if (granted && !w.grant) {
+        refuse(s, ADV_RESOURCE_EXHAUSTED, "NO_MEMORY", "no memory for the welcome");
+        return;
+    }
+    s->mode_told = c->mode;
+    m.message_case = ADVISOR__V1__SESSION_RESPONSE__MESSAGE_WELCOME;
+    m.welcome = &w;
+    s->ops->send(s->ctx, &m);
+}
+
+static Advisor__V1__AdviceOrder *shape_order(struct adv_arena *ar, const struct advice *ad, int64_t now_us)
+{
+    char name[RESOURCE_NAME_MAX];
+    const struct job *j = ad->attempt->job;
+    Advisor__V1__AdviceOrder *m = adv_arena_alloc(ar, sizeof(*m));
+    int64_t age_ms = (now_us - ad->update_us) / 1000, left_ms = (int64_t) ad->valid_for_ms - (age_ms > 0 ? age_ms : 0);
+
+    if (!m)
+        return NULL;
+    advisor__v1__advice_order__init(m);
+    m->name = adv_arena_strdup(ar, advice_resource_name(ad->attempt, name));
+    m->generation = ad->generation;
+    m->attempt = shape_ref(ar, ad->attempt);
+    m->submit_unix = j->submit_unix;
+    m->incarnation_unix = j->incarnation_unix;
+    m->desired_state = (Advisor__V1__DesiredState) ad->desired;
+    m->actionability = (Advisor__V1__Actionability) ad->actionability;
+    m->exclude_nodes = ad->exclude_nodes ? ad->exclude_nodes : (char *) (uintptr_t) "";
+    m->valid_for_ms = left_ms < 0 ? 0 : left_ms > UINT32_MAX ? UINT32_MAX : (uint32_t) left_ms;
+    m->correlation_id = ad->correlation_id;
+    m->may_interrupt = ad->may_interrupt;
+    return m;
+}
+
+static int by_order_rev(const void *a, const void *b)
+{
+    const struct advice *x = *(const struct advice *const *) a, *y = *(const struct advice *const *) b;
+
+    return x->order_rev < y->order_rev ? -1 : x->order_rev > y->order_rev;
+}
+
+/* Answers the waiting Pull if there is something new, oldest first. */
+static void answer_pull(struct session *s, struct cluster *c)
+{
+    Advisor__V1__SessionResponse m = ADVISOR__V1__SESSION_RESPONSE__INIT;
+    Advisor__V1__AdviceBatch batch = ADVISOR__V1__ADVICE_BATCH__INIT;
+    Advisor__V1__AdviceOrder *orders[BATCH_MAX];
+    const struct advice *ad, **found = NULL;
+    size_t n = 0, total = 0;
+    ADV_AUTO_DONE(adv_arena) ar;
+
+    adv_arena_init(&ar, ARENA_BYTES);
+    if (!s->pull_id || c->agent_state != AGENT_CONNECTED || !c->digest_ok)
+        return;
+    DL_FOREACH (c->open_advice, ad)
+        total += ad->order_rev > s->orders_through;
+    if (!total || !(found = adv_arena_alloc(&ar, total * sizeof(*found))))
+        return;
+    DL_FOREACH (c->open_advice, ad)
+        if (ad->order_rev > s->orders_through)
+            found[n++] = ad;
+    qsort(found, n, sizeof(*found), by_order_rev);
+    for (size_t i = 0; i < n && batch.n_advice < BATCH_MAX; i++) {
+        s->orders_through = found[i]->order_rev;
+        if (strlen(str_or(found[i]->exclude_nodes)) > EXCLUDE_MAX)
+            continue; /* more than the agent takes: doing nothing is always allowed */
+        orders[batch.n_advice] = shape_order(&ar, found[i], found[i]->update_us);
+        if (!orders[batch.n_advice])
+            return;
+        batch.n_advice++;
+    }
+    batch.pull_id = s->pull_id;
+    batch.advice = orders;
+    m.message_case = ADVISOR__V1__SESSION_RESPONSE__MESSAGE_ADVICE_BATCH;
+    m.advice_batch = &batch;
+    s->pull_id = 0;
+    s->ops->send(s->ctx, &m);
+}
+
+/* Attempts that wait for confirmation want a closer look. */
+static void send_focus(struct session *s, struct cluster *c)
+{
+    Advisor__V1__SessionResponse m = ADVISOR__V1__SESSION_RESPONSE__INIT;
+    Advisor__V1__Focus f = ADVISOR__V1__FOCUS__INIT;
+    char *ids[FOCUS_MAX];
+    uint8_t digest[ADV_SHA256_LEN] = { 0 };
+    const struct attempt *a;
+    struct adv_sha256 h;
+
+    if (adv_sha256_init(&h, NULL) < 0)
+        return;
+    DL_FOREACH2 (s->ops->fleet(s->ctx)->judge_list, a, judge_next)
+        if (a->job->cluster == c && !job_state_terminal(a->state) && f.n_job_ids < FOCUS_MAX) {
+            ids[f.n_job_ids++] = a->job->job_id;
+            (void) !adv_sha256_update(&h, a->job->job_id, strlen(a->job->job_id) + 1, NULL);
+        }
+    (void) !adv_sha256_final(&h, digest, NULL);
+    adv_sha256_done(&h);
+    if ((f.n_job_ids == 0 && !s->focus_sent) || (s->focus_sent && memcmp(digest, s->focus_digest, sizeof(digest)) == 0))
+        return;
+    memcpy(s->focus_digest, digest, sizeof(digest));
+    s->focus_sent = true;
+    f.job_ids = ids;
+    f.for_ms = FOCUS_FOR_MS;
+    m.message_case = ADVISOR__V1__SESSION_RESPONSE__MESSAGE_FOCUS;
+    m.focus = &f;
+    s->ops->send(s->ctx, &m);
+}
+
+void session_changed(struct session *s)
+{
+    struct cluster *c;
+
+    if (s->state != SESSION_ACTIVE && s->state != SESSION_STANDBY)
+        return;
+    c = fleet_find_cluster(s->ops->fleet(s->ctx), s->cluster);
+    if (!c)
+        return;
+    if (c->mode != s->mode_told)
+        send_heartbeat_ack(s, c, false);
+    if (s->state == SESSION_ACTIVE) {
+        send_focus(s, c);
+        answer_pull(s, c);
+    }
+}
+
+/* ---- from the agent --------------------------------------------------------------------------------------------- */
+
+static struct epoch epoch_of(const Advisor__V1__Epoch *e)
+{
+    return e ? (struct epoch) { e->term, e->counter } : (struct epoch) { 0 };
+}
+
+static bool id_ok(const char *s)
+{
+    return s && *s && strlen(s) < 65;
+}
+
+/* Common end of an event: true when the session may go on. */
+static bool event_done(struct session *s, const struct adv_err *err)
+{
+    s->outstanding--;
+    if (s->closed) {
+        session_maybe_free(s);
+        return false;
+    }
+    if (err) {
+        end_with(s, err);
+        return false;
+    }
+    return s->state != SESSION_ENDED;
+}
+
+static void submit(struct session *s, const struct event *ev, session_event_cb cb)
+{
+    s->outstanding++;
+    s->ops->submit(s->ctx, ev, cb, s);
+}
+
+static void hello_cb(void *arg, const struct event *ev, const struct adv_err *err)
+{
+    struct session *s = arg;
+    struct cluster *c;
+
+    if (!event_done(s, err))
+        return;
+    c = fleet_find_cluster(s->ops->fleet(s->ctx), s->cluster);
+    if (!c)
+        return;
+    s->state = ev->u.hello.ret_granted ? SESSION_ACTIVE : SESSION_STANDBY;
+    send_welcome(s, c, ev->u.hello.ret_granted, ev->u.hello.ret_resumed, ev->u.hello.ret_settle);
+    next_message(s);
+}
+
+static void on_hello(struct session *s, const Advisor__V1__Hello *h)
+{
+    struct event ev;
+    bool speaks = false;
+
+    for (size_t i = 0; i < h->n_api_versions; i++)
+        speaks = speaks || adv_streq(h->api_versions[i], "advisor.v1");
+    if (!speaks) {
+        refuse(s, ADV_FAILED_PRECONDITION, "API_VERSION_UNSUPPORTED", "hello.api_versions: expected advisor.v1 among them");
+        return;
+    }
+    if (s->authenticated && !adv_streq(s->cluster, str_or(h->cluster))) {
+        refuse(s, ADV_PERMISSION_DENIED, "WRONG_CLUSTER", "hello.cluster \"%.64s\": the certificate is for cluster %s",
+               str_or(h->cluster), s->cluster);
+        return;
+    }
+    if (!cluster_id_valid(h->cluster) || !id_ok(h->instance_id) || !id_ok(h->journal_id)) {
+        refuse(s, ADV_INVALID_ARGUMENT, "HELLO_MALFORMED",
+               "hello: expected a cluster id, and instance_id and journal_id of 1 to 64 characters");
+        return;
+    }
+    (void) snprintf(s->cluster, sizeof(s->cluster), "%s", h->cluster);
+    (void) snprintf(s->instance, sizeof(s->instance), "%s", h->instance_id);
+    (void) snprintf(s->journal, sizeof(s->journal), "%s", h->journal_id);
+    ev = base_event(s, EV_AGENT_HELLO);
+    ev.u.hello.instance_id = s->instance;
+    ev.u.hello.journal_id = s->journal;
+    ev.u.hello.journal_persistent = h->journal_persistent;
+    ev.u.hello.highest_epoch = epoch_of(h->highest_epoch);
+    ev.u.hello.agent_version = h->agent_version;
+    ev.u.hello.scheduler = h->scheduler;
+    ev.u.hello.ceiling = h->ceiling && h->ceiling->mode <= (Advisor__V1__Mode) MODE_ACT ?
+                             (enum adv_mode) h->ceiling->mode :
+                             MODE_UNSET;
+    ev.u.hello.ceiling_reason = h->ceiling ? h->ceiling->reason : NULL;
+    if (h->resume) {
+        ev.u.hello.resume = true;
+        ev.u.hello.resume_epoch = epoch_of(h->resume->epoch);
+        ev.u.hello.resume_digest = h->resume->digest;
+    }
+    s->state = SESSION_HELLO;
+    submit(s, &ev, hello_cb);
+}
+
+static void take_cb(void *arg, const struct event *ev, const struct adv_err *err)
+{
+    struct session *s = arg;
+    struct cluster *c;
+
+    if (!event_done(s, err))
+        return;
+    c = fleet_find_cluster(s->ops->fleet(s->ctx), s->cluster);
+    if (!c)
+        return;
+    if (ev->u.take.ret_granted)
+        s->state = SESSION_ACTIVE;
+    send_heartbeat_ack(s, c, ev->u.take.ret_granted);
+    if (ev->u.take.ret_granted)
+        send_resync(s, "the lease was taken over");
+    next_message(s);
+}
+
+static void report_cb(void *arg, const struct event *ev, const struct adv_err *err)
+{
+    struct session *s = arg;
+
+    (void) ev;
+    if (event_done(s, err))
+        next_message(s);
+}
+
+static void heartbeat_read_cb(void *arg, const struct adv_err *err)
+{
+    struct session *s = arg;
+    struct fleet *f;
+    struct cluster *c;
+    const Advisor__V1__Heartbeat *hb;
+    struct event ev;
+    bool stale;
+
+    if (!event_done(s, err))
+        return;
+    f = s->ops->fleet(s->ctx);
+    c = fleet_find_cluster(f, s->cluster);
+    hb = s->msg->heartbeat;
+    if (!c)
+        return;
+    if (s->state == SESSION_STANDBY) {
+        if (fleet_lease_free(c, s->ops->mono_us(s->ctx)) && !c->holder_instance) {
+            ev = base_event(s, EV_LEASE_TAKE);
+            ev.u.take.instance_id = s->instance;
+            ev.u.take.journal_id = s->journal;
+            submit(s, &ev, take_cb);
+            return;
+        }
+        send_heartbeat_ack(s, c, false);
+        next_message(s);
+        return;
+    }
+    if (!fleet_lease_extend(f, c, s->instance, s->ops->mono_us(s->ctx))) {
+        refuse(s, ADV_ABORTED, "NOT_LEASE_HOLDER", "another agent of cluster %s holds the lease now", s->cluster);
+        return;
+    }
+    stale = hb->observation_age_ms > STALE_SCHED_MS;
+    if (hb->ceiling || stale != (c->agent_state == AGENT_SCHEDULER_UNAVAILABLE) ||
+        (!c->mode_effective_us && s->mode_told == c->mode)) {
+        ev = base_event(s, EV_AGENT_REPORT);
+        ev.u.report.instance_id = s->instance;
+        ev.u.report.scheduler_unavailable = stale;
+        ev.u.report.mode_confirmed = s->mode_told == c->mode;
+        if (hb->ceiling && hb->ceiling->mode <= (Advisor__V1__Mode) MODE_ACT) {
+            ev.u.report.ceiling = (enum adv_mode) hb->ceiling->mode;
+            ev.u.report.ceiling_reason = hb->ceiling->reason;
+        }
+        send_heartbeat_ack(s, c, false);
+        submit(s, &ev, report_cb);
+        return;
+    }
+    send_heartbeat_ack(s, c, false);
+    next_message(s);
+}
+
+static void on_heartbeat(struct session *s, const Advisor__V1__Heartbeat *hb)
+{
+    if (hb->id <= s->heartbeat_id) {
+        refuse(s, ADV_INVALID_ARGUMENT, "HEARTBEAT_OUT_OF_ORDER", "heartbeat.id %llu: expected more than %llu",
+               (unsigned long long) hb->id, (unsigned long long) s->heartbeat_id);
+        return;
+    }
+    s->heartbeat_id = hb->id;
+    s->outstanding++;
+    s->ops->read(s->ctx, heartbeat_read_cb, s);
+}
+
+static void pull_read_cb(void *arg, const struct adv_err *err)
+{
+    struct session *s = arg;
+    struct cluster *c;
+
+    if (!event_done(s, err))
+        return;
+    c = fleet_find_cluster(s->ops->fleet(s->ctx), s->cluster);
+    if (c)
+        answer_pull(s, c);
+    next_message(s);
+}
+
+static void on_pull(struct session *s, const Advisor__V1__Pull *p)
+{
+    if (s->pull_id || !p->id) {
+        refuse(s, ADV_INVALID_ARGUMENT, "PULL_OUTSTANDING", "pull %llu: %s", (unsigned long long) p->id,
+               p->id ? "one is outstanding already" : "its id must not be 0");
+        return;
+    }
+    s->pull_id = p->id;
+    s->outstanding++;
+    s->ops->read(s->ctx, pull_read_cb, s);
+}
+
+static void numbered_cb(void *arg, const struct event *ev, const struct adv_err *err)
+{
+    struct session *s = arg;
+
+    if (!event_done(s, err))
+        return;
+    send_ack(s);
+    if (ev->type == EV_STATE_UPDATE && ev->u.state.ret_resync)
+        send_resync(s, "digest mismatch");
+    next_message(s);
+}
+
+/* Bytes of the scheduler as text that can be shown. */
+static const char *lossy(struct adv_arena *ar, const ProtobufCBinaryData *b, size_t max)
+{
+    size_t cap = (b->len < max ? b->len : max) * 3 + 1;
+    char *s;
+
+    if (!b->len)
+        return "";
+    s = adv_arena_alloc(ar, cap);
+    if (s)
+        (void) adv_utf8_lossy_buf(s, cap, b->data, b->len < max ? b->len : max);
+    return s ? s : "";
+}
+
+static void take_job(struct adv_arena *ar, struct job_obs *o, const Advisor__V1__JobObservation *m)
+{
+    *o = (struct job_obs) {
+        .job_id = m->job_id,
+        .state = (enum job_state) m->state,
+        .state_raw = m->state_raw,
+        .completing = m->completing,
+        .restart_count = m->restart_count,
+        .requeueable = m->requeueable,
+        .batch = m->batch,
+        .exit_code = m->exit_code,
+        .exit_signal = m->exit_signal,
+        .submit_unix = m->submit_unix,
+        .eligible_unix = m->eligible_unix,
+        .start_unix = m->start_unix,
+        .end_unix = m->end_unix,
+        .incarnation_unix = m->incarnation_unix,
+        .held = m->held,
+        .reason = m->reason,
+        .nodes = m->nodes,
+        .user = m->user,
+        .uid = m->uid,
+        .account = m->account,
+        .partition = m->partition,
+        .qos = m->qos,
+        .detail_known = m->detail_known,
+        .excluded_nodes = m->excluded_nodes,
+        .required_nodes = m->required_nodes,
+        .num_nodes = m->num_nodes,
+        .hash = m->hash,
+    };
+    if (m->detail_known) {
+        o->name = lossy(ar, &m->name, 1024);
+        o->comment = lossy(ar, &m->comment, 4096);
+        o->stdout_path = lossy(ar, &m->stdout_path, 4096);
+    }
+}
+
+static bool on_state(struct session *s, const Advisor__V1__StateUpdate *u, struct event *ev)
+{
+    struct adv_arena *ar = &s->event_arena;
+    struct job_obs *jobs = adv_arena_alloc(ar, (u->n_jobs + 1) * sizeof(*jobs));
+    struct node_obs *nodes = adv_arena_alloc(ar, (u->n_nodes + 1) * sizeof(*nodes));
+
+    if (!jobs || !nodes) {
+        refuse(s, ADV_RESOURCE_EXHAUSTED, "UPDATE_TOO_LARGE", "state_update: %zu jobs and %zu nodes are too many at once",
+               u->n_jobs, u->n_nodes);
+        return false;
+    }
+    for (size_t i = 0; i < u->n_jobs; i++)
+        take_job(ar, &jobs[i], u->jobs[i]);
+    for (size_t i = 0; i < u->n_nodes; i++)
+        nodes[i] = (struct node_obs) { u->nodes[i]->name, u->nodes[i]->state_raw, u->nodes[i]->reason,
+                                       u->nodes[i]->available != 0, u->nodes[i]->hash };
+    if (adv_arena_exhausted(ar)) {
+        refuse(s, ADV_RESOURCE_EXHAUSTED, "UPDATE_TOO_LARGE", "state_update: too much text at once");
+        return false;
+    }
+    ev->type = EV_STATE_UPDATE;
+    ev->u.state.instance_id = s->instance;
+    ev->u.state.full_begin = u->full_begin;
+    ev->u.state.full_end = u->full_end;
+    ev->u.state.jobs = jobs;
+    ev->u.state.n_jobs = u->n_jobs;
+    ev->u.state.nodes = nodes;
+    ev->u.state.n_nodes = u->n_nodes;
+    ev->u.state.gone_jobs = (const char *const *) u->gone_job_ids;
+    ev->u.state.n_gone_jobs = u->n_gone_job_ids;
+    ev->u.state.gone_nodes = (const char *const *) u->gone_nodes;
+    ev->u.state.n_gone_nodes = u->n_gone_nodes;
+    ev->u.state.digest = u->digest;
+    ev->u.state.observe_us = u->observe_wall_ms * 1000;
+    return true;
+}
+
+static void on_status(struct session *s, const Advisor__V1__AdviceStatusReport *m, struct event *ev)
+{
+    (void) s;
+    ev->type = EV_ADVICE_STATUS;
+    ev->u.status.advice_name = m->advice;
+    ev->u.status.observed_generation = m->observed_generation;
+    ev->u.status.epoch = epoch_of(m->epoch);
+    ev->u.status.disposition = (enum disposition) m->disposition;
+    ev->u.status.reason = (uint32_t) m->reason;
+    ev->u.status.detail = m->detail;
+    ev->u.status.observe_us = m->observe_wall_ms * 1000;
+}
+
+static void on_action(struct session *s, const Advisor__V1__ActionReport *m, struct event *ev)
+{
+    ev->type = EV_ACTION;
+    ev->u.action.journal_id = s->journal;
+    ev->u.action.journal_seq = m->journal_seq;
+    ev->u.action.epoch = epoch_of(m->epoch);
+    ev->u.action.advice_name = m->advice;
+    ev->u.action.generation = m->generation;
+    ev->u.action.verb = (uint32_t) m->verb;
+    ev->u.action.outcome = m->phase == ADVISOR__V1__ACTION_PHASE__ACTION_PHASE_OUTCOME;
+    ev->u.action.read_before = m->read_before;
+    ev->u.action.command = (enum command_result) m->command;
+    ev->u.action.observed = (enum observed) m->observed;
+    ev->u.action.reason = m->reason;
+    ev->u.action.detail = m->detail;
+    ev->u.action.observe_us = m->observe_wall_ms * 1000;
+}
+
+static void on_telemetry(const Advisor__V1__TelemetryReport *m, struct event *ev)
+{
+    ev->type = EV_TELEMETRY;
+    ev->u.telemetry.job_id = m->attempt ? m->attempt->job_id : "";
+    ev->u.telemetry.restart_count = m->attempt ? m->attempt->restart_count : 0;
+    ev->u.telemetry.state = m->state <= (Advisor__V1__TelemetryState) TELEMETRY_LOST ? (enum telemetry_state) m->state :
+                                                                                      TELEMETRY_UNSET;
+    ev->u.telemetry.reason = m->reason;
+    ev->u.telemetry.dropped_bytes = m->dropped_bytes;
+}
+
+static void on_numbered(struct session *s, const Advisor__V1__SessionRequest *msg)
+{
+    struct event ev = base_event(s, EV_NONE);
+
+    if (msg->seq != s->next_seq) {
+        refuse(s, ADV_OUT_OF_RANGE, "SEQUENCE_GAP", "seq %llu: expected %llu", (unsigned long long) msg->seq,
+               (unsigned long long) s->next_seq);
+        return;
+    }
+    s->msg_seq = s->next_seq++;
+    switch (msg->message_case) {
+    case ADVISOR__V1__SESSION_REQUEST__MESSAGE_STATE_UPDATE:
+        if (!on_state(s, msg->state_update, &ev))
+            return;
+        break;
+    case ADVISOR__V1__SESSION_REQUEST__MESSAGE_ADVICE_STATUS:
+        on_status(s, msg->advice_status, &ev);
+        break;
+    case ADVISOR__V1__SESSION_REQUEST__MESSAGE_ACTION:
+        on_action(s, msg->action, &ev);
+        break;
+    case ADVISOR__V1__SESSION_REQUEST__MESSAGE_TELEMETRY:
+        on_telemetry(msg->telemetry, &ev);
+        break;
+    default:
+        refuse(s, ADV_INVALID_ARGUMENT, "MESSAGE_UNKNOWN", "message %d carries a seq but is not a stored kind",
+               (int) msg->message_case);
+        return;
+    }
+    submit(s, &ev, numbered_cb);
+}
+
+void session_message(struct session *s, const Advisor__V1__SessionRequest *msg)
+{
+    if (s->state == SESSION_ENDED || s->closed)
+        return;
+    s->heard_mono_us = s->ops->mono_us(s->ctx);
+    s->msg = msg;
+    if (msg->message_case == ADVISOR__V1__SESSION_REQUEST__MESSAGE__NOT_SET) {
+        refuse(s, ADV_INVALID_ARGUMENT, "MESSAGE_UNKNOWN", "a message without a known content");
+        return;
+    }
+    if ((s->state == SESSION_NEW) != (msg->message_case == ADVISOR__V1__SESSION_REQUEST__MESSAGE_HELLO)) {
+        refuse(s, ADV_INVALID_ARGUMENT, "HELLO_FIRST", s->state == SESSION_NEW ? "expected hello first" :
+                                                                               "hello comes once, and first");
+        return;
+    }
+    if (s->state == SESSION_STANDBY && msg->message_case != ADVISOR__V1__SESSION_REQUEST__MESSAGE_HEARTBEAT &&
+        msg->message_case != ADVISOR__V1__SESSION_REQUEST__MESSAGE_PULL) {
+        refuse(s, ADV_FAILED_PRECONDITION, "NOT_LEASE_HOLDER", "another agent of cluster %s holds the lease", s->cluster);
+        return;
+    }
+    switch (msg->message_case) {
+    case ADVISOR__V1__SESSION_REQUEST__MESSAGE_HELLO:
+        on_hello(s, msg->hello);
+        break;
+    case ADVISOR__V1__SESSION_REQUEST__MESSAGE_HEARTBEAT:
+        on_heartbeat(s, msg->heartbeat);
+        break;
+    case ADVISOR__V1__SESSION_REQUEST__MESSAGE_PULL:
+        on_pull(s, msg->pull);
+        break;
+    default:
+        on_numbered(s, msg);
+        break;
+    }
+}
+
+void session_tick(struct session *s)
+{
+    if (s->state == SESSION_ENDED || s->closed || s->msg)
+        return;
+    if (s->ops->mono_us(s->ctx) - s->heard_mono_us > (int64_t) s->silence_timeout_ms * 1000)
+        refuse(s, ADV_DEADLINE_EXCEEDED, "AGENT_SILENT", "nothing heard for %u ms", s->silence_timeout_ms);
+}
+
+static void gone_cb(void *arg, const struct event *ev, const struct adv_err *err)
+{
+    (void) ev;
+    (void) err;
+    (void) event_done(arg, NULL);
+}
+
+void session_close(struct session *s, const char *why)
+{
+    struct event ev;
+    bool had = s->instance[0] != '\0';
+
+    if (s->closed)
+        return;
+    s->closed = true;
+    s->state = SESSION_ENDED;
+    s->msg = NULL;
+    if (had) {
+        ev = base_event(s, EV_AGENT_GONE);
+        ev.u.gone.instance_id = s->instance;
+        ev.u.gone.why = why;
+        submit(s, &ev, gone_cb);
+        return;
+    }
+    session_maybe_free(s);
+}
