@@ -17,9 +17,11 @@
 
 #define POLL_FIRST_MS 100
 #define POLL_MAX_MS   1000
+#define ACCT_TRIES    5
+#define ACCT_PAUSE_MS 300
 #define FRESH_US      500000 /* a read older than this is not written on */
 
-enum { ACT_START, ACT_WRITE, ACT_PAUSE, ACT_ACCOUNTING };
+enum { ACT_START, ACT_WRITE, ACT_PAUSE, ACT_ACCOUNTING, ACT_ACCOUNTING_PAUSE };
 
 struct act_task {
     struct slurm_task t;
@@ -36,6 +38,7 @@ struct act_task {
 
     int64_t deadline_us, sent_us, read_began_us, kill_at_boot_us;
     int poll_ms;
+    unsigned acct_tries;
     enum slurm_answer answer;
     struct adapter_result res;
     const char *notes[SLURM_NOTES_MAX + 2];
@@ -236,6 +239,15 @@ static bool owns_requeue(const struct act_task *p)
     return p->action.verb == ADAPTER_VERB_PRESERVE || p->action.verb == ADAPTER_VERB_INTERRUPT;
 }
 
+static void ask_accounting(struct act_task *p)
+{
+    const char *id = p->before->job.id;
+    const char *const argv[] = { "sacct", "-n", "-X", "-P", "-D", "-j", id, "-o", "JobID,Submit,State", NULL };
+
+    p->t.step = ACT_ACCOUNTING;
+    slurm_task_run(&p->t, argv, 0);
+}
+
 static void settle_reached(struct act_task *p)
 {
     const struct adapter_job *was = &p->before->job;
@@ -264,16 +276,14 @@ static void settle_reached(struct act_task *p)
         finish(p);
         return;
     }
-    const char *const argv[] = { "sacct", "-n", "-X", "-P", "-D", "-j", was->id, "-o", "JobID,Submit,State", NULL };
-    p->t.step = ACT_ACCOUNTING;
-    slurm_task_run(&p->t, argv, 0);
+    ask_accounting(p);
 }
 
 static void on_acct_row(void *arg, const struct slurm_acct_row *row)
 {
     struct act_task *p = arg;
 
-    if (row->submit_s < p->before->job.submit_s || strcmp(row->id, p->before->job.id) != 0)
+    if (row->submit_s < p->before->job.submit_s || !slurm_acct_covers(row->id, p->before->job.id))
         return;
     if (row->state == ADAPTER_JOB_CANCELLED || row->state == ADAPTER_JOB_COMPLETED)
         p->res.revived_wrongly = ADAPTER_YES;
@@ -494,11 +504,20 @@ static void act_resume(struct slurm_task *t)
         read_after(p);
         return;
 
-    default: /* ACT_ACCOUNTING */
+    case ACT_ACCOUNTING: /* it lags, and 22.05 replaces the row once completing ends: ask a few times */
         p->res.revived_wrongly = ADAPTER_MAYBE;
         if (slurm_task_ok(t))
             slurm_parse_acct(t->out, t->out_len, on_acct_row, p);
-        finish(p);
+        if (p->res.revived_wrongly == ADAPTER_YES || ++p->acct_tries == ACCT_TRIES) {
+            finish(p);
+            return;
+        }
+        p->t.step = ACT_ACCOUNTING_PAUSE;
+        slurm_task_sleep(t, ACCT_PAUSE_MS);
+        return;
+
+    default: /* ACT_ACCOUNTING_PAUSE */
+        ask_accounting(p);
         return;
     }
 }

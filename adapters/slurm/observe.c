@@ -7,6 +7,8 @@
  *  - a list in which most of the living jobs of the last one are missing is UNKNOWN at first. It is believed on the
  *    second sight of it, with full sight, a ping, and accounting saying that a sample of the missing has ended; where
  *    there is no accounting, on the third. Jobs that had ended before do not count: slurmctld forgets those in heaps.
+ *    A slurmctld that lost its state is right against accounting, which shows its jobs as running for ever: after ten
+ *    such observations it is believed.
  */
 
 #include "adapters/slurm/internal.h"
@@ -15,6 +17,7 @@
 
 #define MASS_MIN    10 /* fewer missing jobs than this are never called a mass */
 #define SAMPLE_MAX  40 /* of the missing ones, asked of accounting */
+#define GIVE_UP     10 /* observations after which slurmctld is believed against accounting */
 
 enum { OBSERVE_START, OBSERVE_LIST, OBSERVE_PING_BEFORE, OBSERVE_PING_AFTER, OBSERVE_ACCOUNTING };
 
@@ -168,9 +171,16 @@ static void ask_accounting(struct observe_task *p)
 {
     ADV_AUTO_DONE(adv_buf) ids = { 0 };
 
+    /* By the array's number: sacct knows tasks that never were on their own only as "7_[1-3]", and not by "7_2". The
+     * sample is sorted, so equal numbers are neighbours. */
     adv_buf_init(&ids, SAMPLE_MAX * ADAPTER_ID_SIZE);
-    for (size_t i = 0; i < p->n_sample; i++)
-        (void) adv_buf_appendf(&ids, "%s%s", i ? "," : "", p->sample[i]);
+    for (size_t i = 0, last = 0; i < p->n_sample; i++) {
+        size_t n = strcspn(p->sample[i], "_");
+        if (i == 0 || n != strcspn(p->sample[last], "_") || strncmp(p->sample[i], p->sample[last], n) != 0) {
+            (void) adv_buf_appendf(&ids, "%s%.*s", i ? "," : "", (int) n, p->sample[i]);
+            last = i;
+        }
+    }
     const char *const argv[] = { "sacct", "-n", "-X", "-P", "-j", ids.data, "-o", "JobID,Submit,State", NULL };
     p->t.step = OBSERVE_ACCOUNTING;
     slurm_task_run(&p->t, argv, 0);
@@ -227,7 +237,7 @@ static void on_acct_row(void *arg, const struct slurm_acct_row *row)
     struct observe_task *p = arg;
 
     for (size_t i = 0; i < p->n_sample; i++)
-        if (strcmp(p->sample[i], row->id) == 0)
+        if (slurm_acct_covers(row->id, p->sample[i]))
             p->sample_ended[i] = adapter_job_state_ended(row->state);
 }
 
@@ -275,7 +285,7 @@ static void observe_resume(struct slurm_task *t)
         if (slurm_task_ok(t))
             slurm_parse_acct(t->out, t->out_len, on_acct_row, p);
         for (size_t i = 0; i < p->n_sample; i++)
-            if (!p->sample_ended[i]) {
+            if (!p->sample_ended[i] && a->suspect < GIVE_UP) {
                 (void) adv_err_set(&err, ADV_UNAVAILABLE, "job %s is missing, and accounting does not say it ended",
                                    p->sample[i]);
                 a->suspect++;

@@ -520,7 +520,7 @@ void slurm_nonce(char out[SLURM_NONCE_SIZE])
     static const char hex[] = "0123456789abcdef";
     uint8_t raw[16];
 
-    /* begins with a letter: a digit would be read as a field width */
+    /* no digit in front: it would be read as a field width */
     if (getrandom(raw, sizeof(raw), 0) != (ssize_t) sizeof(raw))
         abort();
     out[0] = '@';
@@ -634,7 +634,9 @@ int slurm_parse_excluded(char *text, size_t len, struct adapter_job_detail *d, s
 {
     char *cursor = text, *end = text + len, *line;
 
-    while (!memchr(text, '\0', len) && (line = take(&cursor, end, "\n"))) {
+    if (memchr(text, '\0', len))
+        return adv_err_set(err, ADV_DATA_LOSS, "squeue: NUL in its answer");
+    while ((line = take(&cursor, end, "\n"))) {
         char *line_end = cursor - 1, *p = line;
         char *id = take(&p, line_end, "|"), *submit = id ? take(&p, line_end, "|") : NULL;
         int64_t submit_s;
@@ -955,7 +957,7 @@ enum adapter_privilege slurm_parse_assoc(const char *text, size_t len, const cha
 void slurm_parse_acct(const char *text, size_t len, slurm_acct_fn fn, void *arg)
 {
     for (const char *p = text, *end = text + len, *nl; p < end; p = nl + 1) {
-        char line[128], *cursor = line, *id, *submit;
+        char line[4096], *cursor = line, *submit;
         struct slurm_acct_row row = { .submit_s = 0 };
         bool completing;
 
@@ -967,12 +969,43 @@ void slurm_parse_acct(const char *text, size_t len, slurm_acct_fn fn, void *arg)
             continue;
         memcpy(line, p, n);
         line[n] = '\0';
-        if (!(id = take(&cursor, line + n, "|")) || !(submit = take(&cursor, line + n, "|")))
+        if (!(row.id = take(&cursor, line + n, "|")) || !(submit = take(&cursor, line + n, "|")) ||
+            num(submit, 0, INT64_MAX, 0, &row.submit_s) < 0)
             continue;
-        if (strlen(id) >= sizeof(row.id) || num(submit, 0, INT64_MAX, 0, &row.submit_s) < 0)
-            continue;
-        memcpy(row.id, id, strlen(id) + 1);
         row.state = slurm_state(cursor, &completing);
         fn(arg, &row);
     }
+}
+
+bool slurm_acct_covers(const char *row_id, const char *id)
+{
+    size_t base = strcspn(id, "_");
+    int64_t task, lo, hi;
+    char part[32];
+
+    if (strcmp(row_id, id) == 0)
+        return true;
+    if (id[base] != '_' || strncmp(row_id, id, base + 1) != 0 || row_id[base + 1] != '[' ||
+        adv_parse_i64(id + base + 1, 0, UINT32_MAX, &task, NULL) < 0)
+        return false;
+    for (const char *p = row_id + base + 2; *p && *p != ']' && *p != '%'; p += *p == ',') {
+        size_t n = strcspn(p, ",]%");
+        char *dash;
+
+        if (n >= sizeof(part))
+            return false;
+        memcpy(part, p, n);
+        part[n] = '\0';
+        p += n;
+        if ((dash = strchr(part, '-')))
+            *dash++ = '\0';
+        if (adv_parse_i64(part, 0, UINT32_MAX, &lo, NULL) < 0)
+            return false;
+        hi = lo;
+        if (dash && adv_parse_i64(dash, 0, UINT32_MAX, &hi, NULL) < 0)
+            return false;
+        if (task >= lo && task <= hi)
+            return true;
+    }
+    return false;
 }

@@ -69,12 +69,14 @@ enum adapter_privilege slurm_parse_assoc(const char *text, size_t len, const cha
 
 /* ---- sacct -n -X -P -D -o JobID,Submit,State (times as unix seconds) */
 struct slurm_acct_row {
-    char id[ADAPTER_ID_SIZE];
+    const char *id; /* "7", "7_2", or "7_[1-3,5]" for tasks that never were on their own; borrowed for the call */
     int64_t submit_s;
     enum adapter_job_state state;
 };
 typedef void (*slurm_acct_fn)(void *arg, const struct slurm_acct_row *row);
 void slurm_parse_acct(const char *text, size_t len, slurm_acct_fn fn, void *arg);
+/* Does a row's id speak for job @id? */
+bool slurm_acct_covers(const char *row_id, const char *id);
 
 /* ---- words */
 enum adapter_job_state slurm_state(const char *word, bool *ret_completing);

@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The adapter's contract on a scripted Slurm in virtual time: what the tools answer → what the adapter says. */
+
+#include "adapters/slurm/slurm.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "adapters/runner/scripted.h"
+#include "common/buf.h"
+
+/* A job as the tools print it; zero means the usual. */
+struct fake {
+    const char *state, *reason, *comment, *excluded, *required;
+    int restarts, submit, eligible;
+    bool held, no_requeue, no_batch, gone;
+};
+
+struct bench {
+    char dir[64];
+    struct adv_buf script;
+    struct adapter_host host;
+    struct adapter *a;
+    bool deny;
+    int asked;
+    struct adapter_result res;
+    struct adapter_job_detail *after;
+    char note[256], argv[512];
+    int done;
+    enum adapter_found found;
+};
+
+static void authorize(void *ctx, const struct adapter_write *w, adapter_authorize_cb cb, void *arg)
+{
+    struct bench *b = ctx;
+
+    b->asked++;
+    cr_assert_not_null(w->before);
+    for (size_t i = 0; w->argv[i]; i++)
+        (void) snprintf(b->argv + strlen(b->argv), sizeof(b->argv) - strlen(b->argv), "%s%s", i ? " " : "", w->argv[i]);
+    cb(arg, !b->deny, 0);
+}
+
+static void setup(struct bench *b)
+{
+    *b = (struct bench) { .dir = "/tmp/adv-act-XXXXXX" };
+    char path[128];
+    FILE *f;
+
+    cr_assert_not_null(mkdtemp(b->dir));
+    (void) snprintf(path, sizeof(path), "%s/site.conf", b->dir);
+    cr_assert_not_null(f = fopen(path, "w"));
+    (void) fputs("ClusterName=c\n", f);
+    (void) fclose(f);
+    adv_buf_init(&b->script, 1 << 20);
+}
+
+static void open_adapter(struct bench *b)
+{
+    char path[128];
+    struct adv_err err;
+
+    (void) snprintf(path, sizeof(path), "%s/site.conf", b->dir);
+    struct adapter_slurm_config cfg = { .state_dir = b->dir, .slurm_conf = path, .user = "agent" };
+    b->host = (struct adapter_host) { .ctx = b, .authorize = authorize };
+    cr_assert_eq(runner_scripted_new(b->script.data, &b->host.runner, &err), 0, "%s", err.msg);
+    cr_assert_eq(adapter_slurm_new(&cfg, &b->host, &b->a, &err), 0, "%s", err.msg);
+}
+
+static void teardown(struct bench *b)
+{
+    char path[128];
+
+    b->a = adapter_free(b->a);
+    b->host.runner->ops->free(b->host.runner);
+    (void) adapter_job_detail_free(b->after);
+    adv_buf_done(&b->script);
+    for (int i = 0; i < 2; i++) {
+        (void) snprintf(path, sizeof(path), "%s/%s", b->dir, i ? "site.conf" : "slurm.conf");
+        (void) remove(path);
+    }
+    (void) remove(b->dir);
+}
+
+static const char *or(const char *s, const char *dflt)
+{
+    return s ? s : dflt;
+}
+
+/* The two commands of one fresh read. */
+static void expect_read(struct bench *b, const char *id, const struct fake *f)
+{
+    int submit = f->submit ? f->submit : 1000;
+    const char *state = or(f->state, "FAILED");
+
+    if (f->gone) {
+        for (int i = 0; i < 2; i++)
+            (void) adv_buf_appendf(&b->script,
+                                   "> squeue -h -r -t all -j %s -O *\n! slurm_load_jobs error: Invalid job id specified\n= 1\n"
+                                   "> scontrol show config\n< ClusterName = c\n< PrivateData = none\n",
+                                   id);
+        return;
+    }
+    const char *const fields[] = { id, id, "N/A", "N/A", "N/A", state };
+    (void) adv_buf_appendf(&b->script, "> squeue -h -r -t all -j %s -O *\n<~ ", id);
+    for (size_t i = 0; i < ADV_ARRAY_LEN(fields); i++)
+        (void) adv_buf_appendf(&b->script, "%s${nonce}", fields[i]);
+    (void) adv_buf_appendf(&b->script, "\n<~ %d${nonce}%d${nonce}%d${nonce}768${nonce}%d${nonce}%d${nonce}", f->restarts,
+                           !f->no_requeue, !f->no_batch, submit, f->eligible ? f->eligible : submit);
+    (void) adv_buf_appendf(&b->script, "\n<~ N/A${nonce}N/A${nonce}%d${nonce}n1${nonce}u${nonce}1000${nonce}", !f->held);
+    (void) adv_buf_appendf(&b->script, "\n<~ acct${nonce}main${nonce}normal${nonce}1${nonce}%s${nonce}",
+                           or(f->reason, "NonZeroExitCode"));
+    (void) adv_buf_appendf(&b->script,
+                           "\n<~ name${nonce}%s${nonce}/w${nonce}/w/%%j${nonce}(null)${nonce}%s${nonce}"
+                           "(null)${nonce}1:00:00${nonce}\n< \n",
+                           or(f->comment, "(null)"), or(f->required, ""));
+    (void) adv_buf_appendf(&b->script, "> squeue -h -r -t all -j %s -o *\n< %s|%d|%s\n", id, id, submit,
+                           or(f->excluded, ""));
+}
+
+static void on_act(void *arg, const struct adapter_result *r)
+{
+    struct bench *b = arg;
+
+    b->done++;
+    b->res = *r;
+    if (r->n_notes)
+        (void) snprintf(b->note, sizeof(b->note), "%s", r->notes[0]);
+    b->res.before = b->res.after = NULL;
+    b->res.notes = NULL;
+    b->res.excluded = NULL;
+}
+
+static void act(struct bench *b, const struct adapter_action *action)
+{
+    open_adapter(b);
+    b->a->ops->act(b->a, action, on_act, b);
+    cr_assert_eq(b->done, 0, "answered from inside the call");
+    runner_scripted_spin(b->host.runner, 3600000);
+    cr_assert_eq(b->done, 1, "answered %d times", b->done);
+    cr_assert_null(runner_scripted_error(b->host.runner), "%s", runner_scripted_error(b->host.runner));
+}
+
+#define HELD "job requeued in held state"
+#define ENDED(s, why) { .state = (s), .reason = (why) }
+
+Test(act, before_the_write)
+{
+    static const struct {
+        const char *name;
+        enum adapter_verb verb;
+        struct fake job;
+        enum adapter_reason reason;
+    } t[] = {
+        { "cancelled", ADAPTER_VERB_PRESERVE, ENDED("CANCELLED", "None"), ADAPTER_REASON_CANCELLED_BY_USER },
+        { "completed", ADAPTER_VERB_PRESERVE, ENDED("COMPLETED", "None"), ADAPTER_REASON_COMPLETED },
+        { "running", ADAPTER_VERB_PRESERVE, ENDED("RUNNING", "None"), ADAPTER_REASON_WRONG_STATE },
+        { "pending", ADAPTER_VERB_PRESERVE, ENDED("PENDING", "Priority"), ADAPTER_REASON_WRONG_STATE },
+        { "preempted", ADAPTER_VERB_PRESERVE, ENDED("PREEMPTED", "None"), ADAPTER_REASON_WRONG_STATE },
+        { "a state of the future", ADAPTER_VERB_PRESERVE, ENDED("ASCENDED", "None"), ADAPTER_REASON_WRONG_STATE },
+        { "not requeueable", ADAPTER_VERB_PRESERVE, { .no_requeue = true }, ADAPTER_REASON_NOT_REQUEUEABLE },
+        { "srun", ADAPTER_VERB_PRESERVE, { .no_batch = true }, ADAPTER_REASON_NOT_BATCH },
+        { "reused id", ADAPTER_VERB_PRESERVE, { .submit = 999 }, ADAPTER_REASON_ID_REUSED },
+        { "later attempt", ADAPTER_VERB_PRESERVE, { .restarts = 1, .submit = 1100 }, ADAPTER_REASON_ATTEMPT_SUPERSEDED },
+        { "gone", ADAPTER_VERB_PRESERVE, { .gone = true }, ADAPTER_REASON_GONE },
+        { "interrupt of an ended job", ADAPTER_VERB_INTERRUPT, { 0 }, ADAPTER_REASON_WRONG_STATE },
+        { "interrupt of a cancelled job", ADAPTER_VERB_INTERRUPT, ENDED("CANCELLED", "None"), ADAPTER_REASON_CANCELLED_BY_USER },
+        { "release of a user's hold", ADAPTER_VERB_RELEASE, { .state = "PENDING", .held = true, .reason = "JobHeldUser" },
+          ADAPTER_REASON_CONFLICT_USER_ACTION },
+        { "release of an admin's hold", ADAPTER_VERB_RELEASE, { .state = "PENDING", .held = true, .reason = "JobHeldAdmin" },
+          ADAPTER_REASON_CONFLICT_USER_ACTION },
+        { "release with another comment", ADAPTER_VERB_RELEASE,
+          { .state = "PENDING", .held = true, .reason = HELD, .comment = "hands off" }, ADAPTER_REASON_CONFLICT_USER_ACTION },
+        { "release of a failed job", ADAPTER_VERB_RELEASE, { 0 }, ADAPTER_REASON_WRONG_STATE },
+        { "cancel of a completed job", ADAPTER_VERB_CANCEL, ENDED("COMPLETED", "None"), ADAPTER_REASON_COMPLETED },
+    };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
+        struct bench b;
+        setup(&b);
+        expect_read(&b, "7", &t[i].job);
+        act(&b, &(struct adapter_action) { .verb = t[i].verb, .id = "7", .expect_submit_s = 1000, .expect_comment = "" });
+        cr_expect_eq(b.res.reason, t[i].reason, "%s: %s", t[i].name, adapter_reason_name(b.res.reason));
+        cr_expect_eq(b.res.command, ADAPTER_COMMAND_NOT_SENT, "%s", t[i].name);
+        cr_expect_neq(b.res.observed, ADAPTER_OBSERVED_YES, "%s", t[i].name);
+        cr_expect_eq(b.asked, 0, "%s: asked for leave", t[i].name);
+        teardown(&b);
+    }
+}
+
+Test(act, already_satisfied)
+{
+    static const struct {
+        enum adapter_verb verb;
+        struct fake job;
+    } t[] = {
+        { ADAPTER_VERB_PRESERVE, { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD, .submit = 1200 } },
+        { ADAPTER_VERB_INTERRUPT, { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD, .submit = 1200 } },
+        { ADAPTER_VERB_MAKE_REQUEUEABLE, { .state = "RUNNING", .reason = "None" } },
+        { ADAPTER_VERB_RELEASE, { .state = "PENDING", .reason = "None" } },
+        { ADAPTER_VERB_RELEASE, { .state = "RUNNING", .reason = "None" } },
+        { ADAPTER_VERB_CANCEL, { .state = "CANCELLED", .reason = "None" } },
+    };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
+        struct bench b;
+        setup(&b);
+        expect_read(&b, "7", &t[i].job);
+        act(&b, &(struct adapter_action) { .verb = t[i].verb, .id = "7", .expect_submit_s = 1000 });
+        cr_expect_eq(b.res.reason, ADAPTER_REASON_ALREADY_SATISFIED, "%zu: %s", i, adapter_reason_name(b.res.reason));
+        cr_expect_eq(b.res.command, ADAPTER_COMMAND_NOT_SENT);
+        cr_expect_eq(b.res.observed, ADAPTER_OBSERVED_YES);
+        teardown(&b);
+    }
+}
+
+#define AFTER { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD, .submit = 1200 }
+
+/* How a preserve ends, by what scontrol says and what is seen afterwards. The read of the after-state may come at once
+ * (1), or the old state stays for good (0). */
+Test(act, answers)
+{
+    static const struct {
+        const char *name, *answer;
+        bool lands;
+        enum adapter_command command;
+        enum adapter_observed observed;
+        enum adapter_reason reason;
+    } t[] = {
+        { "accepted", "= 0\n", true, ADAPTER_COMMAND_ACCEPTED, ADAPTER_OBSERVED_YES, ADAPTER_REASON_OK },
+        { "killed, landed", "= timeout\n", true, ADAPTER_COMMAND_TIMED_OUT, ADAPTER_OBSERVED_YES, ADAPTER_REASON_OK },
+        { "no contact, landed", "! Unexpected message received for job 7\n= 1\n", true, ADAPTER_COMMAND_TIMED_OUT,
+          ADAPTER_OBSERVED_YES, ADAPTER_REASON_OK },
+        { "pending: somebody was faster", "! Job is pending execution for job 7\n= 1\n", true, ADAPTER_COMMAND_REFUSED,
+          ADAPTER_OBSERVED_YES, ADAPTER_REASON_OK },
+        { "denied", "! Access/permission denied for job 7\n= 1\n", false, ADAPTER_COMMAND_REFUSED, ADAPTER_OBSERVED_NO,
+          ADAPTER_REASON_FORBIDDEN },
+        { "disabled", "! Requested operation is presently disabled for job 7\n= 1\n", false, ADAPTER_COMMAND_REFUSED,
+          ADAPTER_OBSERVED_NO, ADAPTER_REASON_NOT_REQUEUEABLE },
+        { "only batch", "! Only batch jobs are accepted or processed for job 7\n= 1\n", false, ADAPTER_COMMAND_REFUSED,
+          ADAPTER_OBSERVED_NO, ADAPTER_REASON_NOT_BATCH },
+        { "not started", "= lost\n", false, ADAPTER_COMMAND_NOT_SENT, ADAPTER_OBSERVED_NO, ADAPTER_REASON_UNAVAILABLE },
+    };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
+        struct bench b;
+        setup(&b);
+        expect_read(&b, "7", &(struct fake) { 0 });
+        (void) adv_buf_appendf(&b.script, "> scontrol requeuehold 7\n%s", t[i].answer);
+        if (t[i].command != ADAPTER_COMMAND_NOT_SENT)
+            expect_read(&b, "7", t[i].lands ? &(struct fake) AFTER : &(struct fake) { 0 });
+        act(&b, &(struct adapter_action) { .verb = ADAPTER_VERB_PRESERVE, .id = "7", .expect_submit_s = 1000 });
+        cr_expect_eq(b.res.command, t[i].command, "%s: %s", t[i].name, adapter_command_name(b.res.command));
+        cr_expect_eq(b.res.observed, t[i].observed, "%s: %s", t[i].name, adapter_observed_name(b.res.observed));
+        cr_expect_eq(b.res.reason, t[i].reason, "%s: %s", t[i].name, adapter_reason_name(b.res.reason));
+        cr_expect_eq(b.asked, 1);
+        teardown(&b);
+    }
+}
+
+/* A command without an answer: it is read again until its credential has died, and never sent twice. */
+Test(act, never_lands)
+{
+    struct bench b;
+
+    setup(&b);
+    expect_read(&b, "7", &(struct fake) { 0 });
+    (void) adv_buf_append_str(&b.script, "> scontrol requeuehold 7\n! Socket timed out on send/recv operation\n= 1\n@ 10000\n");
+    for (int i = 0; i < 20; i++) /* 100, 150, 225 ... 1000 ms apart, from 10 s to past 20 s */
+        expect_read(&b, "7", &(struct fake) { 0 });
+    open_adapter(&b);
+    b.a->ops->act(b.a, &(struct adapter_action) { .verb = ADAPTER_VERB_PRESERVE, .id = "7", .expect_submit_s = 1000 },
+                  on_act, &b);
+    runner_scripted_spin(b.host.runner, 20000);
+    cr_assert_eq(b.done, 0, "settled before the bound");
+    runner_scripted_spin(b.host.runner, 5000);
+    cr_assert_eq(b.done, 1);
+    cr_expect_eq(b.res.command, ADAPTER_COMMAND_TIMED_OUT);
+    cr_expect_eq(b.res.observed, ADAPTER_OBSERVED_NO);
+    cr_expect_eq(b.res.reason, ADAPTER_REASON_UNAVAILABLE);
+    cr_expect_eq(runner_scripted_count(b.host.runner, "scontrol", "requeuehold"), 1);
+    teardown(&b);
+}
+
+/* Slurm stays silent to the end: unknown, not "no". */
+Test(act, silence_is_unknown)
+{
+    struct bench b;
+
+    setup(&b);
+    expect_read(&b, "7", &(struct fake) { 0 });
+    (void) adv_buf_append_str(&b.script, "> scontrol requeuehold 7\n= timeout\n"
+                                         "> squeue **\n? any\n= timeout\n");
+    act(&b, &(struct adapter_action) { .verb = ADAPTER_VERB_PRESERVE, .id = "7", .expect_submit_s = 1000 });
+    cr_expect_eq(b.res.command, ADAPTER_COMMAND_TIMED_OUT);
+    cr_expect_eq(b.res.observed, ADAPTER_OBSERVED_UNKNOWN);
+    cr_expect_eq(b.res.reason, ADAPTER_REASON_UNAVAILABLE);
+    teardown(&b);
+}
+
+Test(act, no_leave)
+{
+    struct bench b;
+
+    setup(&b);
+    b.deny = true;
+    expect_read(&b, "7", &(struct fake) { 0 });
+    act(&b, &(struct adapter_action) { .verb = ADAPTER_VERB_PRESERVE, .id = "7", .expect_submit_s = 1000 });
+    cr_expect_eq(b.res.command, ADAPTER_COMMAND_NOT_SENT);
+    cr_expect_eq(b.res.reason, ADAPTER_REASON_LEASE_LOST);
+    teardown(&b);
+}
+
+/* Two restarts instead of one: somebody acted in between. Accounting says what was brought back. */
+Test(act, revived_in_between)
+{
+    static const struct {
+        const char *row;
+        enum adapter_tristate revived;
+    } t[] = {
+        { "7|1100|CANCELLED by 1000", ADAPTER_YES },
+        { "7|1100|COMPLETED", ADAPTER_YES },
+        { "7|1100|FAILED", ADAPTER_MAYBE },
+        { "7|900|CANCELLED by 1000", ADAPTER_MAYBE }, /* an older job of that number */
+    };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
+        struct bench b;
+        setup(&b);
+        expect_read(&b, "7", &(struct fake) { 0 });
+        (void) adv_buf_append_str(&b.script, "> scontrol requeuehold 7\n");
+        expect_read(&b, "7", &(struct fake) { .state = "PENDING", .restarts = 2, .held = true, .reason = HELD, .submit = 1300 });
+        (void) adv_buf_appendf(&b.script, "> sacct **\n? any\n< %s\n", t[i].row);
+        act(&b, &(struct adapter_action) { .verb = ADAPTER_VERB_PRESERVE, .id = "7", .expect_submit_s = 1000 });
+        cr_expect_eq(b.res.observed, ADAPTER_OBSERVED_YES);
+        cr_expect_eq(b.res.revived_wrongly, t[i].revived, "%s", t[i].row);
+        teardown(&b);
+    }
+}
+
+/* While COMPLETING text hides the end; JSON, where there is some, shows it. */
+Test(act, completing)
+{
+    static const struct {
+        const char *json, *state;
+        enum adapter_reason reason;
+        bool sent;
+    } t[] = {
+        { NULL, NULL, ADAPTER_REASON_COMPLETING_WAIT, false },
+        { "", "[\"FAILED\",\"COMPLETING\"]", ADAPTER_REASON_OK, true },
+        { "", "[\"CANCELLED\",\"COMPLETING\"]", ADAPTER_REASON_CANCELLED_BY_USER, false },
+        { "", "[\"COMPLETED\",\"COMPLETING\"]", ADAPTER_REASON_COMPLETED, false },
+        { "", "[\"PENDING\",\"COMPLETING\"]", ADAPTER_REASON_COMPLETING_WAIT, false },
+        { "", "[\"COMPLETING\"]", ADAPTER_REASON_COMPLETING_WAIT, false },
+    };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
+        struct bench b;
+        setup(&b);
+        expect_read(&b, "7", &(struct fake) { .state = "COMPLETING", .reason = "None" });
+        if (t[i].json)
+            (void) adv_buf_appendf(&b.script,
+                                   "> squeue --json=list\n! data_parser/v0.0.42\n"
+                                   "> scontrol show job 7 --json=v0.0.42\n"
+                                   "< {\"jobs\":[{\"job_id\":7,\"job_state\":%s,"
+                                   "\"submit_time\":{\"set\":true,\"infinite\":false,\"number\":1000}}]}\n",
+                                   t[i].state);
+        else
+            (void) adv_buf_append_str(&b.script,
+                                      "> squeue --json=list\n! option '--json' doesn't allow an argument\n= 1\n");
+        if (t[i].sent) {
+            (void) adv_buf_append_str(&b.script, "> scontrol requeuehold 7\n");
+            expect_read(&b, "7", &(struct fake) AFTER);
+        }
+        act(&b, &(struct adapter_action) { .verb = ADAPTER_VERB_PRESERVE, .id = "7", .expect_submit_s = 1000 });
+        cr_expect_eq(b.res.reason, t[i].reason, "%zu: %s", i, adapter_reason_name(b.res.reason));
+        cr_expect_eq(b.asked, t[i].sent);
+        teardown(&b);
+    }
+}
+
+#define NODES                                                                                                   \
+    "> sinfo **\n? any\n< n1|idle|main*|none|\n< n2|mixed|main*|none|\n< n3|drained|main*|bad|\n< n4|idle|other|none|\n"
+
+/* One update with both parts, computed from a fresh read. */
+Test(act, constrain)
+{
+    static const struct {
+        const char *name;
+        struct fake job; /* waits; submitted at 1200 by the requeue */
+        const char *exclude[3], *before[3];
+        int begin;
+        const char *argv; /* NULL: nothing is sent */
+        enum adapter_reason reason;
+        const char *note;
+    } t[] = {
+        { "plain", { .eligible = 1321 }, { "n1" }, { 0 }, 0, "scontrol update JobId=7 ExcNodeList=n1 StartTime=uts1203",
+          ADAPTER_REASON_OK, NULL },
+        { "120 as well", { .eligible = 1320 }, { "n1" }, { 0 }, 0,
+          "scontrol update JobId=7 ExcNodeList=n1 StartTime=uts1203", ADAPTER_REASON_OK, NULL },
+        { "the user's begin", { .eligible = 1321 }, { "n1" }, { 0 }, 1250,
+          "scontrol update JobId=7 ExcNodeList=n1 StartTime=uts1250", ADAPTER_REASON_OK, NULL },
+        { "a begin set meanwhile", { .eligible = 5000 }, { "n1" }, { 0 }, 0, "scontrol update JobId=7 ExcNodeList=n1",
+          ADAPTER_REASON_OK, NULL },
+        { "user's list kept", { .eligible = 1203, .excluded = "n2" }, { "n4" }, { 0 }, 0,
+          "scontrol update JobId=7 ExcNodeList=n[2,4]", ADAPTER_REASON_OK, NULL },
+        { "ours taken out", { .eligible = 1203, .excluded = "n[1-2]" }, { 0 }, { "n1" }, 0,
+          "scontrol update JobId=7 ExcNodeList=n2", ADAPTER_REASON_OK, NULL },
+        { "all taken out", { .eligible = 1203, .excluded = "n1" }, { 0 }, { "n1" }, 0,
+          "scontrol update JobId=7 ExcNodeList=", ADAPTER_REASON_OK, NULL },
+        { "unknown", { .eligible = 1203 }, { "x9", "n1" }, { 0 }, 0, "scontrol update JobId=7 ExcNodeList=n1",
+          ADAPTER_REASON_OK, "node x9 is not in the cluster: dropped" },
+        { "user's left the cluster", { .eligible = 1203, .excluded = "old" }, { "n1" }, { 0 }, 0,
+          "scontrol update JobId=7 ExcNodeList=n1", ADAPTER_REASON_OK, "node old is not in the cluster: dropped" },
+        { "required", { .eligible = 1203, .required = "n1" }, { "n1" }, { 0 }, 0, NULL, ADAPTER_REASON_ALREADY_SATISFIED,
+          "the job asks for node n1 by name: not excluded, it would be made unrunnable" },
+        { "drained and foreign ones do not count", { .eligible = 1203 }, { "n1", "n2" }, { 0 }, 0, NULL,
+          ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE, "only 0 usable nodes would remain in partition main, the job needs 1" },
+        { "there already", { .eligible = 1203, .excluded = "n1" }, { "n1" }, { "n1" }, 0, NULL,
+          ADAPTER_REASON_ALREADY_SATISFIED, NULL },
+    };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
+        struct bench b;
+        struct fake job = t[i].job, after;
+        struct adapter_action action = { .verb = ADAPTER_VERB_CONSTRAIN, .id = "7", .expect_submit_s = 1200,
+                                         .expect_restarts = 1, .exclude = t[i].exclude, .exclude_before = t[i].before,
+                                         .user_begin_s = t[i].begin };
+
+        while (action.n_exclude < 3 && t[i].exclude[action.n_exclude])
+            action.n_exclude++;
+        while (action.n_exclude_before < 3 && t[i].before[action.n_exclude_before])
+            action.n_exclude_before++;
+        setup(&b);
+        job.state = "PENDING";
+        job.restarts = 1;
+        job.submit = 1200;
+        job.held = true;
+        job.reason = HELD;
+        (void) adv_buf_append_str(&b.script, NODES);
+        expect_read(&b, "7", &job);
+        if (t[i].argv) {
+            char list[64] = "";
+            const char *e = strstr(t[i].argv, "ExcNodeList="), *s = strstr(t[i].argv, "uts");
+            after = job;
+            if (e)
+                (void) sscanf(e, "ExcNodeList=%63[^ ]", list);
+            after.excluded = list;
+            after.eligible = s ? atoi(s + 3) : job.eligible;
+            (void) adv_buf_appendf(&b.script, "> scontrol update **\n");
+            expect_read(&b, "7", &after);
+        }
+        act(&b, &action);
+        cr_expect_eq(b.res.reason, t[i].reason, "%s: %s", t[i].name, adapter_reason_name(b.res.reason));
+        cr_expect_str_eq(b.argv, or(t[i].argv, ""), "%s: %s", t[i].name, b.argv);
+        cr_expect_str_eq(b.note, or(t[i].note, ""), "%s: %s", t[i].name, b.note);
+        teardown(&b);
+    }
+}
+
+static void on_observe(void *arg, struct adapter_observation *o)
+{
+    struct bench *b = arg;
+
+    b->done++;
+    (void) snprintf(b->note, sizeof(b->note), "%s %zu", o->complete ? "complete" : o->unknown_reason, o->n_jobs);
+    (void) adapter_observation_free(o);
+}
+
+#define CONFIG(private) "> scontrol show config\n< ClusterName = c\n< PrivateData = " private "\n"
+#define ASSOC(level)                                                                                          \
+    "> scontrol -o show assoc_mgr flags=users users=agent\n< UserName=agent(1) DefAccount=a AdminLevel=" level "\n"
+#define ROW(id) "< " id "|" id "|N/A|N/A|N/A|RUNNING|0|1|1|0|1|1|1|N/A|1|n1|u|1|a|main|q|1|None|\n"
+#define LIST    "> squeue -h -r -a -t all -O *\n"
+#define PING    "> scontrol ping\n"
+
+Test(act, observe)
+{
+    static const struct {
+        const char *name, *script, *want;
+    } t[] = {
+        { "one list is enough", CONFIG("none") LIST ROW("7"), "complete 1" },
+        { "empty needs proof", CONFIG("none") LIST PING CONFIG("none") LIST CONFIG("none") PING, "complete 0" },
+        { "empty, no ping", CONFIG("none") LIST PING "= 1\n", "unavailable 0" },
+        { "empty, then no ping", CONFIG("none") LIST PING CONFIG("none") LIST CONFIG("none") PING "= 1\n", "unavailable 0" },
+        { "not empty on the second look", CONFIG("none") LIST PING CONFIG("none") LIST ROW("7") CONFIG("none") PING,
+          "complete 1" },
+        { "private, seen", CONFIG("jobs") ASSOC("Operator") LIST ROW("7") CONFIG("jobs") ASSOC("Operator"), "complete 1" },
+        { "private, not seen", CONFIG("jobs") ASSOC("None"), "partial_sight 0" },
+        { "private, lost meanwhile", CONFIG("jobs") ASSOC("Operator") LIST ROW("7") CONFIG("jobs") ASSOC("None"),
+          "partial_sight 1" },
+        { "private, not told", CONFIG("jobs") "> scontrol -o show assoc_mgr **\n< User Records\n", "partial_sight 0" },
+        { "no contact", CONFIG("none") LIST "! slurm_load_jobs error: Unable to contact slurm controller\n= 1\n",
+          "unavailable 0" },
+        { "no config", "> scontrol show config\n= 1\n", "unavailable 0" },
+        { "a refused field", CONFIG("none") LIST ROW("7") "! squeue: error: Invalid job format specification: X\n",
+          "unavailable 0" },
+        { "cut off", CONFIG("none") LIST ROW("7") "<~ 8|8|N/A\n", "malformed 1" },
+    };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
+        struct bench b;
+        setup(&b);
+        (void) adv_buf_append_str(&b.script, t[i].script);
+        open_adapter(&b);
+        b.a->ops->observe(b.a, on_observe, &b);
+        runner_scripted_spin(b.host.runner, 100000);
+        cr_expect_eq(b.done, 1);
+        cr_expect_str_eq(b.note, t[i].want, "%s: %s", t[i].name, b.note);
+        cr_expect_null(runner_scripted_error(b.host.runner), "%s: %s", t[i].name, runner_scripted_error(b.host.runner));
+        teardown(&b);
+    }
+}
+
+/* Freed in the middle: each callback still comes, once. */
+Test(act, free_while_busy)
+{
+    struct bench b;
+
+    setup(&b);
+    expect_read(&b, "7", &(struct fake) { 0 });
+    open_adapter(&b);
+    b.a->ops->act(b.a, &(struct adapter_action) { .verb = ADAPTER_VERB_PRESERVE, .id = "7", .expect_submit_s = 1000 },
+                  on_act, &b);
+    b.a->ops->observe(b.a, on_observe, &b);
+    runner_scripted_spin(b.host.runner, 0);
+    teardown(&b);
+    cr_assert_eq(b.done, 2);
+}
