@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "controlplane/config.h"
+
+static const char *const log_formats[] = { "text", "json", NULL };
+static const char *const log_levels[] = { "debug", "info", "warn", "error", NULL };
+
+#define S struct advisord_config
+static const struct adv_config_row rows[] = {
+    ADV_CONFIG_LIST(S, listen, "listen", "127.0.0.1:16443", RESTART,
+                    "Addresses to serve on: host:port, [v6]:port or unix:/path; port 0 takes any free one."),
+    ADV_CONFIG_BOOL(S, insecure, "insecure", "false", RESTART,
+                    "Serve without TLS; refused unless every address is loopback or a unix socket."),
+    ADV_CONFIG_PATH(S, port_file, "port_file", "", RESTART,
+                    "Write the port of the first address here once serving; for scripts that listen on port 0."),
+    ADV_CONFIG_PATH(S, tls_cert, "tls.cert", "/etc/advisor/tls/advisord.crt", NOW, "Server certificate, PEM."),
+    ADV_CONFIG_PATH(S, tls_key, "tls.key", "/etc/advisor/tls/advisord.key", NOW, "Its private key, PEM."),
+    ADV_CONFIG_PATH(S, tls_ca, "tls.ca", "/etc/advisor/tls/ca.crt", NOW,
+                    "Authority that signs client certificates, PEM."),
+    ADV_CONFIG_PATH(S, store_path, "store.path", "/var/lib/advisor/advisor.db", RESTART, "The SQLite store."),
+    ADV_CONFIG_PATH(S, rules_dir, "rules.dir", "/usr/share/advisor/rules", RESTART, "Folder of detection rules."),
+    ADV_CONFIG_ENUM(S, log_format, "log.format", log_formats, "text", RESTART, "How log lines look."),
+    ADV_CONFIG_ENUM(S, log_level, "log.level", log_levels, "info", NOW, "Least level that is logged."),
+    ADV_CONFIG_DURATION(S, heartbeat_ms, "agent.heartbeat_interval", 100, 60000, "5s", NEXT,
+                        "How often agents send a heartbeat."),
+    ADV_CONFIG_DURATION(S, silence_ms, "agent.silence_timeout", 300, 600000, "20s", NEXT,
+                        "Silence after which either side gives a session up."),
+    ADV_CONFIG_DURATION(S, lease_ms, "agent.lease", 1000, 600000, "45s", RESTART,
+                        "How long an agent may act after a heartbeat; must exceed an agent's command deadline plus its "
+                        "landing bound."),
+    ADV_CONFIG_INT(S, max_sessions, "agent.max_sessions", "sessions", 1, 20000, "6000", NOW, "Agents at one time."),
+    ADV_CONFIG_BOOL(S, log_detection, "detect.logs", "true", RESTART,
+                    "Logs are watched; when off, a failed state is an anomaly at once."),
+    ADV_CONFIG_DURATION(S, log_settle_ms, "detect.log_settle", 0, 60000, "250ms", RESTART,
+                        "Wait after an end state for log lines that are still on their way."),
+    ADV_CONFIG_DURATION(S, fallback_delay_ms, "detect.fallback_delay", 0, 600000, "10s", RESTART,
+                        "A failed state without a signature becomes an anomaly after this."),
+    ADV_CONFIG_DURATION(S, suspicion_grace_ms, "detect.suspicion_grace", 1000, 86400000, "15m", RESTART,
+                        "A signature on a running attempt with no progress for this long is confirmed."),
+    ADV_CONFIG_DURATION(S, shared_cause_window_ms, "decide.shared_cause_window", 0, 3600000, "1m", RESTART,
+                        "Causes that name no node wait this long, so that a mass failure shows itself as one."),
+    ADV_CONFIG_DURATION(S, min_runtime_blind_ms, "decide.min_runtime_blind", 0, 86400000, "5m", RESTART,
+                        "An attempt of unknown cause and unknown progress is restarted only if it ran this long."),
+    ADV_CONFIG_DURATION(S, advice_valid_ms, "decide.advice_valid", 1000, 86400000, "1h", RESTART,
+                        "How long an agent may carry an advice out."),
+    ADV_CONFIG_INT(S, max_restarts, "decide.max_restarts", "restarts", 0, 1000, "3", RESTART,
+                   "Restarts of a job that names no limit."),
+    ADV_CONFIG_INT(S, max_restarts_limit, "decide.max_restarts_limit", "restarts", 0, 1000, "50", RESTART,
+                   "The most that a job may ask for."),
+    ADV_CONFIG_INT(S, no_checkpoint_limit, "decide.no_checkpoint_limit", "attempts", 1, 1000, "3", RESTART,
+                   "Attempts in a row without a new checkpoint that end the restarts."),
+    ADV_CONFIG_INT(S, exclude_max_percent, "decide.exclude_max_percent", "percent", 0, 100, "25", RESTART,
+                   "Most nodes of a cluster that one advice may exclude; one node always may be."),
+    ADV_CONFIG_DURATION(S, bookmark_ms, "watch.bookmark", 1000, 3600000, "30s", NEXT,
+                        "A quiet watch gets a bookmark this often."),
+    ADV_CONFIG_DURATION(S, stop_grace_ms, "stop_grace", 0, 60000, "3s", NOW,
+                        "How long calls under way may take to end when stopping."),
+};
+#undef S
+
+static int check(const void *values, struct adv_err *err)
+{
+    const struct advisord_config *c = values;
+
+    if (c->listen.n == 0) {
+        (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "listen: expected at least one address");
+        return adv_err_field(err, "listen");
+    }
+    if (c->silence_ms < 2 * c->heartbeat_ms) {
+        (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "agent.silence_timeout: expected at least twice agent.heartbeat_interval");
+        return adv_err_field(err, "agent.silence_timeout");
+    }
+    if (c->lease_ms < 2 * c->heartbeat_ms) {
+        (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "agent.lease: expected at least twice agent.heartbeat_interval");
+        return adv_err_field(err, "agent.lease");
+    }
+    return 0;
+}
+
+const struct adv_config_table advisord_config_table = {
+    .program = "advisord",
+    .about = "The control plane of Advisor: serves the Advisor API, judges attempts, gives advice.",
+    .env_prefix = "ADVISORD",
+    .rows = rows,
+    .n_rows = ADV_ARRAY_LEN(rows),
+    .struct_size = sizeof(struct advisord_config),
+    .check = check,
+};

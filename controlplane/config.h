@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLPLANE_CONFIG_H
+#define CONTROLPLANE_CONFIG_H
+
+/* advisord's configuration: one table (config.c), from which `--help`, `--dump-config` and docs/config-advisord.md are
+ * made. */
+
+#include "common/config.h"
+
+struct advisord_config {
+    struct adv_config_list listen;
+    bool insecure;
+    char *tls_cert;
+    char *tls_key;
+    char *tls_ca;
+    char *store_path;
+    char *rules_dir;
+    int log_format;
+    int log_level;
+    int64_t heartbeat_ms;
+    int64_t silence_ms;
+    int64_t lease_ms;
+    int64_t max_sessions;
+    bool log_detection;
+    int64_t log_settle_ms;
+    int64_t fallback_delay_ms;
+    int64_t shared_cause_window_ms;
+    int64_t suspicion_grace_ms;
+    int64_t min_runtime_blind_ms;
+    int64_t advice_valid_ms;
+    int64_t max_restarts;
+    int64_t max_restarts_limit;
+    int64_t no_checkpoint_limit;
+    int64_t exclude_max_percent;
+    int64_t bookmark_ms;
+    int64_t stop_grace_ms;
+    char *port_file;
+};
+
+extern const struct adv_config_table advisord_config_table;
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* advisord: puts the parts together and takes them apart in order.
+ *
+ * Stop (SIGTERM, SIGINT): agents and watchers are told to come back, calls under way end, the last turn is committed,
+ * the store is closed. A second signal exits at once; that is as safe as a crash, which is safe. */
+
+#include <signal.h>
+#include <stdio.h>
+
+#include "common/log.h"
+#include "controlplane/api/api.h"
+#include "controlplane/config.h"
+#include "controlplane/rpc/serve.h"
+
+struct daemon {
+    uv_loop_t *loop;
+    struct adv_config *config;
+    struct store *store;
+    struct turn *turn;
+    struct watcher_rules *rules;
+    struct api *api;
+    struct serve *serve;
+    uv_signal_t term, intr, hup;
+    bool stopping;
+};
+
+static const struct advisord_config *values(const struct daemon *d)
+{
+    return adv_config_values(d->config);
+}
+
+static void turn_stopped(void *arg)
+{
+    struct daemon *d = arg;
+
+    d->serve = serve_free(d->serve);
+    api_free(d->api);
+    turn_free(d->turn);
+    uv_close((uv_handle_t *) &d->term, NULL);
+    uv_close((uv_handle_t *) &d->intr, NULL);
+    uv_close((uv_handle_t *) &d->hup, NULL);
+}
+
+static void serve_stopped(void *arg)
+{
+    struct daemon *d = arg;
+
+    turn_stop(d->turn, turn_stopped, d);
+}
+
+static void on_stop(uv_signal_t *h, int signum)
+{
+    struct daemon *d = h->data;
+
+    if (d->stopping)
+        _exit(128 + signum);
+    d->stopping = true;
+    adv_info("main", "stopping", ADV_FI("signal", signum));
+    api_stop(d->api);
+    serve_stop(d->serve, (int) values(d)->stop_grace_ms, serve_stopped, d);
+}
+
+static void on_reload(uv_signal_t *h, int signum)
+{
+    struct daemon *d = h->data;
+    struct adv_err err = { 0 };
+
+    (void) signum;
+    if (adv_config_reload(&d->config, NULL, NULL, &err) < 0) {
+        adv_error("main", "configuration not reloaded, the old one stays", ADV_FS("why", err.msg));
+        return;
+    }
+    adv_log_set_level((enum adv_log_level) values(d)->log_level);
+    if (!values(d)->insecure && rpc_server_reload_tls(serve_server(d->serve), &err) < 0)
+        adv_error("main", "certificates not reloaded, the old ones stay", ADV_FS("why", err.msg));
+    adv_info("main", "configuration reloaded");
+}
+
+static int fleet_config_of(const struct advisord_config *c, struct fleet_config *ret)
+{
+    *ret = (struct fleet_config) { .lease_us = c->lease_ms * 1000, .log_detection = c->log_detection };
+    policy_defaults(&ret->policy);
+    ret->policy.log_settle_us = c->log_settle_ms * 1000;
+    ret->policy.fallback_delay_us = c->fallback_delay_ms * 1000;
+    ret->policy.shared_cause_window_us = c->shared_cause_window_ms * 1000;
+    ret->policy.suspicion_grace_us = c->suspicion_grace_ms * 1000;
+    ret->policy.min_runtime_blind_us = c->min_runtime_blind_ms * 1000;
+    ret->policy.valid_for_ms = (uint64_t) c->advice_valid_ms;
+    ret->policy.max_restarts = (uint32_t) c->max_restarts;
+    ret->policy.max_restarts_limit = (uint32_t) c->max_restarts_limit;
+    ret->policy.no_checkpoint_limit = (uint32_t) c->no_checkpoint_limit;
+    ret->policy.exclude_max_percent = (uint32_t) c->exclude_max_percent;
+    return 0;
+}
+
+/* Written whole and renamed, so that a reader never sees half a number. */
+static int write_port(const struct daemon *d, struct adv_err *err)
+{
+    const char *path = values(d)->port_file;
+    char tmp[4096];
+    FILE *f;
+
+    if (!*path)
+        return 0;
+    (void) snprintf(tmp, sizeof(tmp), "%s.new", path);
+    f = fopen(tmp, "we");
+    if (!f || fprintf(f, "%d\n", rpc_server_port(serve_server(d->serve), 0)) < 0 || fclose(f) != 0 ||
+        rename(tmp, path) != 0)
+        return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "port_file %s", path);
+    return 0;
+}
+
+static int start(struct daemon *d, struct adv_err *err)
+{
+    const struct advisord_config *c = values(d);
+    struct fleet_config fc;
+    struct api_config ac = { (uint32_t) c->heartbeat_ms, (uint32_t) c->silence_ms, (uint32_t) c->bookmark_ms,
+                             (size_t) c->max_sessions };
+    struct rpc_config rc = {
+        .listen = (const char *const *) c->listen.items,
+        .n_listen = c->listen.n,
+        .insecure = c->insecure,
+        .cert_file = c->tls_cert,
+        .key_file = c->tls_key,
+        .ca_file = c->tls_ca,
+        .client_cert = RPC_CLIENT_CERT_REQUIRED,
+    };
+    int r;
+
+    (void) fleet_config_of(c, &fc);
+    if ((r = watcher_rules_load(c->rules_dir, &d->rules, err)) < 0 ||
+        (r = store_open(d->loop, c->store_path, &d->store, err)) < 0 ||
+        (r = turn_new(d->loop, d->store, &fc, &d->turn, err)) < 0 ||
+        (r = api_new(d->loop, d->turn, d->rules, &ac, &d->api, err)) < 0 ||
+        (r = serve_new(d->loop, d->api, &rc, &d->serve, err)) < 0 || (r = write_port(d, err)) < 0)
+        return r;
+    return 0;
+}
+
+static void start_signals(struct daemon *d)
+{
+    (void) uv_signal_init(d->loop, &d->term);
+    (void) uv_signal_init(d->loop, &d->intr);
+    (void) uv_signal_init(d->loop, &d->hup);
+    d->term.data = d->intr.data = d->hup.data = d;
+    (void) uv_signal_start(&d->term, on_stop, SIGTERM);
+    (void) uv_signal_start(&d->intr, on_stop, SIGINT);
+    (void) uv_signal_start(&d->hup, on_reload, SIGHUP);
+}
+
+int main(int argc, char **argv)
+{
+    struct daemon d = { .loop = uv_default_loop() };
+    struct adv_err err = { 0 };
+    int code;
+
+    if (!adv_config_main(&advisord_config_table, argc, argv, NULL, &d.config, &code))
+        return code;
+    adv_log_init((enum adv_log_format) values(&d)->log_format, (enum adv_log_level) values(&d)->log_level, 2);
+    if (start(&d, &err) < 0) {
+        adv_error("main", "cannot start", ADV_FS("why", err.msg));
+        return 1; /* nothing was promised yet: the kernel takes the memory back */
+    }
+    start_signals(&d);
+    adv_info("main", "serving", ADV_FS("version", ADVISOR_VERSION), ADV_FS("store", store_uuid(d.store)),
+             ADV_FS("rules", watcher_rules_version(d.rules)), ADV_FI("port", rpc_server_port(serve_server(d.serve), 0)),
+             ADV_FS("tls", values(&d)->insecure ? "off" : "on"));
+    (void) uv_run(d.loop, UV_RUN_DEFAULT);
+    d.store = store_close(d.store);
+    (void) watcher_rules_unref(d.rules);
+    (void) adv_config_free(d.config);
+    (void) uv_loop_close(d.loop);
+    adv_info("main", "stopped");
+    return 0;
+}
