@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ADVISOR_AGENT_CEILING_H
+#define ADVISOR_AGENT_CEILING_H
+
+/* The site's own limit on what may be done at this cluster, in a file (YAML or JSON) that only the
+ * site's administrator writes. Nothing that comes over the network can go above it.
+ *
+ *     mode: act                    # off, observe, approve or act
+ *     verbs: [preserve, constrain, release]   # absent or empty: all
+ *     partitions: [gpu]            # absent or empty: all
+ *     accounts: []
+ *     actions_per_hour: 20         # 0: no limit of its own
+ *     preserve_in_approve: false
+ *
+ * No path configured: the cluster's mode is the limit. A path that is configured and whose file is
+ * missing, unreadable, malformed, or writable by others counts as mode off, with the reason.
+ *
+ * Thread: loop thread.  Blocks: one stat, and a read of the file when it has changed. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/err.h"
+
+enum ceiling_mode { CEILING_OFF, CEILING_OBSERVE, CEILING_APPROVE, CEILING_ACT };
+
+struct ceiling;
+
+/* @path NULL: no ceiling file. The file must belong to root or to @admin_uid. */
+adv_must_check int ceiling_new(const char *path, uid_t admin_uid, struct ceiling **ret,
+                               struct adv_err *err);
+struct ceiling *ceiling_free(struct ceiling *c);
+
+/* Looks whether the file has changed and reads it if so. Call it before each decision.
+ * Returns true when what the ceiling says is another than after the last call. */
+bool ceiling_refresh(struct ceiling *c);
+
+enum ceiling_mode ceiling_mode(const struct ceiling *c);
+const char *ceiling_mode_name(enum ceiling_mode mode);
+/* Why the mode is lower than meant; "" if it is not. */
+const char *ceiling_reason(const struct ceiling *c);
+/* Verbs that the file lists; 0 = all. */
+size_t ceiling_verbs(const struct ceiling *c, const char *const **ret_verbs);
+
+/* May @verb be done now to a job of that partition and account, when @done_last_hour steps have been
+ * done? @approve: the cluster is in mode APPROVE and the step is not yet approved.
+ * Errors: -ADV_PERMISSION_DENIED; -ADV_RESOURCE_EXHAUSTED (actions per hour). */
+adv_must_check int ceiling_check(const struct ceiling *c, const char *verb, const char *partition,
+                                 const char *account, unsigned done_last_hour, bool approve,
+                                 struct adv_err *err);
+
+ADV_DEFINE_CLEANUP(ceiling, ceiling_free);
+
+#endif

@@ -1,0 +1,746 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The file is lines of JSON, each beginning with {"crc":"xxxxxxxx", where the sum covers all after
+ * it, and with a sequence number that only rises. One record is one write(2) and one fdatasync(2).
+ *
+ * After a failed write the file is cut back to its last good length; if a sync has failed nobody can
+ * say what the disk holds, so the journal takes no more intents until it is opened anew.
+ *
+ * The lock is a file of its own, because compaction replaces the journal. */
+
+#include "advisor-agent/journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/failpoint.h"
+#include "common/json.h"
+#include "common/num.h"
+#include "common/utf8.h"
+#include "common/uuid.h"
+
+#define LINE_MAX_BYTES  65536u
+#define CRC_HEAD        18 /* {"crc":"xxxxxxxx", */
+#define COMPACT_BYTES   (4u << 20)
+#define KEEP_US         (7 * 86400 * 1000000ll)
+#define JOURNAL_VERSION 1
+
+struct incarnation {
+    char job[JOURNAL_JOB_SIZE];
+    int64_t first_submit_s;
+    uint32_t uid;
+    bool forgotten;
+};
+
+struct journal {
+    char *dir;
+    int dir_fd, lock_fd, fd;
+    const struct journal_io *io;
+    char id[ADV_UUID_SIZE];
+    bool persistent;
+    enum adv_code refuse; /* why no intent is taken; ADV_OK: taken */
+    char why[160];
+    uint64_t seq;
+    off_t good; /* length up to the last whole record */
+    off_t live; /* length after the last compaction */
+    struct journal_epoch highest;
+
+    struct journal_step *steps;
+    size_t n_steps;
+    struct journal_hold *holds;
+    size_t n_holds;
+    struct incarnation *incs;
+    size_t n_incs;
+};
+
+static ssize_t real_write(int fd, const void *data, size_t len)
+{
+    return write(fd, data, len);
+}
+
+static const struct journal_io real_io = { real_write, fdatasync };
+
+int journal_epoch_cmp(struct journal_epoch a, struct journal_epoch b)
+{
+    if (a.term != b.term)
+        return a.term < b.term ? -1 : 1;
+    return a.counter < b.counter ? -1 : a.counter > b.counter;
+}
+
+static uint32_t crc32_of(const char *data, size_t len)
+{
+    uint32_t crc = ~0u;
+
+    for (size_t i = 0; i < len; i++) {
+        crc ^= (uint8_t) data[i];
+        for (int b = 0; b < 8; b++)
+            crc = crc >> 1 ^ (0xedb88320u & (0u - (crc & 1)));
+    }
+    return ~crc;
+}
+
+/* One more element at the end of a list; NULL when memory is gone. */
+static void *grow(void *list, size_t *n, size_t size)
+{
+    void **p = list, *more = realloc(*p, (*n + 1) * size);
+
+    if (!more)
+        return NULL;
+    *p = more;
+    return (char *) more + (*n)++ * size;
+}
+
+/* What a record does to the state. */
+
+static struct journal_step *find_seq(const struct journal *j, uint64_t seq)
+{
+    for (size_t i = j->n_steps; i > 0; i--)
+        if (j->steps[i - 1].seq == seq)
+            return &j->steps[i - 1];
+    return NULL;
+}
+
+static struct incarnation *find_inc(const struct journal *j, const char *job)
+{
+    for (size_t i = j->n_incs; i > 0; i--)
+        if (strcmp(j->incs[i - 1].job, job) == 0)
+            return &j->incs[i - 1];
+    return NULL;
+}
+
+static void remove_hold(struct journal *j, const char *job)
+{
+    for (size_t i = 0; i < j->n_holds; i++)
+        if (strcmp(j->holds[i].job, job) == 0)
+            j->holds[i--] = j->holds[--j->n_holds];
+}
+
+static int text(const json_t *o, const char *key, char *dst, size_t size, struct adv_err *err)
+{
+    const char *s;
+    int r = adv_json_get_str(o, key, &s, err);
+
+    if (r < 0)
+        return r;
+    if (strlen(s) >= size)
+        return adv_err_set(err, ADV_OUT_OF_RANGE, "%s too long", key);
+    memcpy(dst, s, strlen(s) + 1);
+    return 0;
+}
+
+static int64_t num(const json_t *o, const char *key)
+{
+    int64_t n = 0;
+
+    /* Missing counts as 0: the sum has vouched for the line, so a later version wrote it. */
+    return adv_json_get_i64(o, key, INT64_MIN, INT64_MAX, &n, NULL) < 0 ? 0 : n;
+}
+
+static struct journal_epoch epoch_of(const json_t *o)
+{
+    return (struct journal_epoch) { (uint64_t) num(o, "term"), (uint64_t) num(o, "counter") };
+}
+
+static int apply_intent(struct journal *j, uint64_t seq, const json_t *o, struct adv_err *err)
+{
+    struct journal_step s = { .seq = seq, .wall_us = num(o, "wall_us") }, *to;
+    int r = 0;
+
+    s.intent.epoch = epoch_of(o);
+    s.intent.generation = (uint64_t) num(o, "generation");
+    s.intent.restarts = (uint32_t) num(o, "restarts");
+    s.intent.submit_s = num(o, "submit_s");
+    if ((r = text(o, "advice", s.intent.advice, sizeof(s.intent.advice), err)) < 0 ||
+        (r = text(o, "job", s.intent.job, sizeof(s.intent.job), err)) < 0 ||
+        (r = text(o, "verb", s.intent.verb, sizeof(s.intent.verb), err)) < 0 ||
+        (r = text(o, "read_before", s.intent.read_before, sizeof(s.intent.read_before), err)) < 0)
+        return r;
+    to = grow(&j->steps, &j->n_steps, sizeof(*j->steps));
+    if (!to)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for the journal");
+    *to = s;
+    return 0;
+}
+
+static int apply_outcome(struct journal *j, const json_t *o, struct adv_err *err)
+{
+    struct journal_step *s = find_seq(j, (uint64_t) num(o, "intent"));
+    struct journal_outcome out = { 0 };
+    const char *excluded;
+    int r;
+
+    if (!s) /* its intent was compacted away */
+        return 0;
+    if ((r = text(o, "command", out.command, sizeof(out.command), err)) < 0 ||
+        (r = text(o, "observed", out.observed, sizeof(out.observed), err)) < 0 ||
+        (r = text(o, "reason", out.reason, sizeof(out.reason), err)) < 0)
+        return r;
+    if (adv_json_get_str(o, "excluded", &excluded, NULL) == 0 && !(out.excluded = strdup(excluded)))
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for the journal");
+    free(s->outcome.excluded);
+    s->outcome = out;
+    s->done = true;
+    return 0;
+}
+
+static int apply_hold(struct journal *j, const json_t *o, struct adv_err *err)
+{
+    struct journal_hold h = { .restarts = (uint32_t) num(o, "restarts"),
+                              .expires_wall_us = num(o, "expires_wall_us"),
+                              .on_expiry = (enum journal_on_expiry) num(o, "on_expiry") },
+                        *to;
+    int r;
+
+    if ((r = text(o, "job", h.job, sizeof(h.job), err)) < 0 ||
+        (r = text(o, "advice", h.advice, sizeof(h.advice), err)) < 0)
+        return r;
+    remove_hold(j, h.job);
+    to = grow(&j->holds, &j->n_holds, sizeof(*j->holds));
+    if (!to)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for the journal");
+    *to = h;
+    return 0;
+}
+
+static int apply_incarnation(struct journal *j, const json_t *o, struct adv_err *err)
+{
+    struct incarnation n = { .first_submit_s = num(o, "first_submit_s"), .uid = (uint32_t) num(o, "uid") },
+                       *to;
+    int r = text(o, "job", n.job, sizeof(n.job), err);
+
+    if (r < 0)
+        return r;
+    to = find_inc(j, n.job);
+    if (!to)
+        to = grow(&j->incs, &j->n_incs, sizeof(*j->incs));
+    if (!to)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for the journal");
+    *to = n;
+    return 0;
+}
+
+static int apply(struct journal *j, const json_t *o, struct adv_err *err)
+{
+    const char *kind;
+    uint64_t seq = (uint64_t) num(o, "seq");
+    int r = adv_json_get_str(o, "kind", &kind, err);
+
+    if (r < 0)
+        return r;
+    if (seq <= j->seq)
+        return adv_err_set(err, ADV_DATA_LOSS, "sequence %llu after %llu", (unsigned long long) seq,
+                           (unsigned long long) j->seq);
+    if (strcmp(kind, "journal") == 0) {
+        if (num(o, "version") != JOURNAL_VERSION)
+            r = adv_err_set(err, ADV_DATA_LOSS, "journal version %lld is not known",
+                            (long long) num(o, "version"));
+        else
+            r = text(o, "id", j->id, sizeof(j->id), err);
+    } else if (strcmp(kind, "intent") == 0) {
+        r = apply_intent(j, seq, o, err);
+    } else if (strcmp(kind, "outcome") == 0) {
+        r = apply_outcome(j, o, err);
+    } else if (strcmp(kind, "hold") == 0) {
+        r = apply_hold(j, o, err);
+    } else if (strcmp(kind, "hold_end") == 0) {
+        char job[JOURNAL_JOB_SIZE];
+        r = text(o, "job", job, sizeof(job), err);
+        if (r == 0)
+            remove_hold(j, job);
+    } else if (strcmp(kind, "incarnation") == 0) {
+        r = apply_incarnation(j, o, err);
+    } else if (strcmp(kind, "epoch_seen") == 0) {
+        if (journal_epoch_cmp(epoch_of(o), j->highest) > 0)
+            j->highest = epoch_of(o);
+    } else {
+        r = adv_err_set(err, ADV_DATA_LOSS, "record of unknown kind '%.20s'", kind);
+    }
+    if (r == 0) {
+        if (strcmp(kind, "intent") == 0 && journal_epoch_cmp(epoch_of(o), j->highest) > 0)
+            j->highest = epoch_of(o);
+        j->seq = seq;
+    }
+    return r;
+}
+
+/* Writing */
+
+/* Takes over @o. Appends the line of it, with sum, to @out. */
+static int render(json_t *o, uint64_t seq, struct adv_buf *out, struct adv_err *err)
+{
+    struct adv_buf body;
+    int r = -ADV_RESOURCE_EXHAUSTED;
+
+    adv_buf_init(&body, LINE_MAX_BYTES);
+    if (o && json_object_set_new(o, "seq", json_integer((json_int_t) seq)) == 0)
+        r = adv_json_dump(o, &body, NULL);
+    if (r == 0 && body.len > 1) {
+        (void) adv_buf_append_byte(&body, '\n');
+        (void) adv_buf_appendf(out, "{\"crc\":\"%08x\",", crc32_of(body.data + 1, body.len - 1));
+        r = adv_buf_append(out, body.data + 1, body.len - 1);
+    }
+    adv_buf_done(&body);
+    json_decref(o);
+    return r < 0 ? adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for a journal record") : 0;
+}
+
+static int refuse(struct journal *j, enum adv_code code, const char *why)
+{
+    j->refuse = code;
+    (void) snprintf(j->why, sizeof(j->why), "%s", why);
+    return -(int) code;
+}
+
+int journal_may_act(const struct journal *j, struct adv_err *err)
+{
+    if (j->refuse != ADV_OK)
+        return adv_err_set(err, j->refuse, "%s", j->why);
+    if (!j->persistent)
+        return adv_err_set_reason(err, ADV_FAILED_PRECONDITION, "JOURNAL_NOT_PERSISTENT",
+                                  "the state folder does not survive a crash of the host");
+    return 0;
+}
+
+static int put(struct journal *j, const struct adv_buf *line, struct adv_err *err)
+{
+    ssize_t n = j->io->write(j->fd, line->data, line->len);
+
+    if (n != (ssize_t) line->len) {
+        int e = n < 0 ? errno : ENOSPC;
+        if (ftruncate(j->fd, j->good) < 0)
+            (void) refuse(j, ADV_UNAVAILABLE, "the journal could not be cut back after a failed write");
+        return adv_err_set_errno(err, ADV_RESOURCE_EXHAUSTED, e, "journal: write");
+    }
+    ADV_FAILPOINT("journal.written");
+    if (j->io->fdatasync(j->fd) < 0) {
+        int e = errno;
+        (void) refuse(j, ADV_UNAVAILABLE, "a journal sync failed, what the disk holds is not known");
+        (void) ftruncate(j->fd, j->good);
+        return adv_err_set_errno(err, ADV_UNAVAILABLE, e, "journal: fdatasync");
+    }
+    j->good += (off_t) line->len;
+    return 0;
+}
+
+/* Appends the record and applies it. Takes over @o. */
+static int append(struct journal *j, json_t *o, struct adv_err *err)
+{
+    struct adv_buf line;
+    uint64_t seq = j->seq + 1;
+    int r;
+
+    adv_buf_init(&line, LINE_MAX_BYTES + CRC_HEAD);
+    if (j->refuse != ADV_OK) {
+        json_decref(o);
+        return adv_err_set(err, j->refuse, "%s", j->why);
+    }
+    json_incref(o);
+    r = render(o, seq, &line, err);
+    if (r == 0)
+        r = put(j, &line, err);
+    if (r == 0) {
+        r = apply(j, o, err);
+        if (r < 0) /* only memory can fail here: the record is there, our picture is not */
+            (void) refuse(j, ADV_UNAVAILABLE, "no memory to follow the journal");
+    }
+    json_decref(o);
+    adv_buf_done(&line);
+    if (r == 0 && j->good > COMPACT_BYTES && j->good > 2 * j->live)
+        r = journal_compact(j, adv_wall_us() - KEEP_US, NULL) < 0 ? 0 : r; /* else at the next append */
+    return r;
+}
+
+/* As text that fits a field of @cap bytes again when it is read back. */
+static json_t *str(const char *s, size_t cap)
+{
+    char clean[JOURNAL_ADVICE_SIZE];
+
+    (void) adv_utf8_lossy_buf(clean, cap < sizeof(clean) ? cap : sizeof(clean), s, strlen(s));
+    return json_string(clean);
+}
+#define STR(array) str(array, sizeof(array))
+
+static json_t *intent_record(const struct journal_intent *in, int64_t wall_us)
+{
+    return json_pack("{ss sI so so sI sI sI sI sI so so}", "kind", "intent", "wall_us",
+                     (json_int_t) wall_us, "advice", STR(in->advice), "job", STR(in->job), "restarts",
+                     (json_int_t) in->restarts, "generation", (json_int_t) in->generation, "term",
+                     (json_int_t) in->epoch.term, "counter", (json_int_t) in->epoch.counter,
+                     "submit_s", (json_int_t) in->submit_s, "verb", STR(in->verb), "read_before",
+                     STR(in->read_before));
+}
+
+static json_t *outcome_record(uint64_t seq, const struct journal_outcome *out)
+{
+    json_t *o = json_pack("{ss sI so so so}", "kind", "outcome", "intent", (json_int_t) seq,
+                          "command", STR(out->command), "observed", STR(out->observed), "reason",
+                          STR(out->reason));
+    if (o && out->excluded)
+        (void) json_object_set_new(o, "excluded", json_string(out->excluded));
+    return o;
+}
+
+static json_t *hold_record(const struct journal_hold *h)
+{
+    return json_pack("{ss so so sI sI si}", "kind", "hold", "job", STR(h->job), "advice",
+                     STR(h->advice), "restarts", (json_int_t) h->restarts, "expires_wall_us",
+                     (json_int_t) h->expires_wall_us, "on_expiry", (int) h->on_expiry);
+}
+
+static json_t *incarnation_record(const char *job, int64_t first_submit_s, uint32_t uid)
+{
+    return json_pack("{ss so sI sI}", "kind", "incarnation", "job", str(job, JOURNAL_JOB_SIZE), "first_submit_s",
+                     (json_int_t) first_submit_s, "uid", (json_int_t) uid);
+}
+
+static json_t *epoch_record(struct journal_epoch e)
+{
+    return json_pack("{ss sI sI}", "kind", "epoch_seen", "term", (json_int_t) e.term, "counter",
+                     (json_int_t) e.counter);
+}
+
+static json_t *head_record(const char *id)
+{
+    return json_pack("{ss ss si}", "kind", "journal", "id", id, "version", JOURNAL_VERSION);
+}
+
+int journal_append_intent(struct journal *j, const struct journal_intent *in, int64_t wall_us,
+                          uint64_t *ret_seq, struct adv_err *err)
+{
+    int r = journal_may_act(j, err);
+
+    if (r == 0)
+        r = append(j, intent_record(in, wall_us), err);
+    if (r == 0)
+        *ret_seq = j->steps[j->n_steps - 1].seq;
+    return r;
+}
+
+int journal_append_outcome(struct journal *j, uint64_t seq, const struct journal_outcome *out,
+                           struct adv_err *err)
+{
+    const struct journal_step *s = find_seq(j, seq);
+
+    if (!s || s->done)
+        return adv_err_set(err, ADV_NOT_FOUND, "no open intent %llu", (unsigned long long) seq);
+    return append(j, outcome_record(seq, out), err);
+}
+
+int journal_append_hold(struct journal *j, const struct journal_hold *h, struct adv_err *err)
+{
+    return append(j, hold_record(h), err);
+}
+
+int journal_append_hold_end(struct journal *j, const char *job, struct adv_err *err)
+{
+    if (!journal_find_hold(j, job))
+        return 0;
+    return append(j, json_pack("{ss so}", "kind", "hold_end", "job", str(job, JOURNAL_JOB_SIZE)), err);
+}
+
+int journal_append_incarnation(struct journal *j, const char *job, int64_t first_submit_s,
+                               uint32_t uid, struct adv_err *err)
+{
+    struct incarnation *n = find_inc(j, job);
+
+    if (n && n->first_submit_s == first_submit_s && n->uid == uid) {
+        n->forgotten = false;
+        return 0;
+    }
+    return append(j, incarnation_record(job, first_submit_s, uid), err);
+}
+
+int journal_note_epoch(struct journal *j, struct journal_epoch e, struct adv_err *err)
+{
+    return journal_epoch_cmp(e, j->highest) > 0 ? append(j, epoch_record(e), err) : 0;
+}
+
+/* Reading */
+
+static int replay(struct journal *j, struct adv_err *err)
+{
+    struct adv_buf all;
+    struct stat st;
+    size_t at = 0;
+    int r = 0;
+
+    if (fstat(j->fd, &st) < 0)
+        return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "journal");
+    adv_buf_init(&all, (size_t) st.st_size + 1);
+    char *room = adv_buf_reserve(&all, (size_t) st.st_size + 1);
+    ssize_t n = room ? pread(j->fd, room, (size_t) st.st_size, 0) : -1;
+    if (n < 0 || n != st.st_size) {
+        adv_buf_done(&all);
+        return adv_err_set(err, ADV_UNAVAILABLE, "journal cannot be read");
+    }
+    adv_buf_commit(&all, (size_t) n);
+    while (at < all.len) {
+        const char *line = all.data + at, *end = memchr(line, '\n', all.len - at);
+        size_t len = end ? (size_t) (end - line) + 1 : all.len - at;
+        struct adv_err why = { 0 };
+        ADV_JSON_AUTO json_t *o = NULL;
+        char head[CRC_HEAD + 1];
+
+        bool ok = end && len > CRC_HEAD;
+        if (ok) {
+            (void) snprintf(head, sizeof(head), "{\"crc\":\"%08x\",",
+                            crc32_of(line + CRC_HEAD, len - CRC_HEAD));
+            ok = memcmp(head, line, CRC_HEAD) == 0;
+        }
+        if (!ok && at + len == all.len)
+            break; /* torn: cut below */
+        if (!ok)
+            (void) adv_err_set(&why, ADV_DATA_LOSS, "bad checksum");
+        else if (adv_json_parse(line, len, LINE_MAX_BYTES + CRC_HEAD, &o, &why) == 0 &&
+                 apply(j, o, &why) == 0 && (j->seq != 1 || j->id[0]))
+            ok = true;
+        else
+            ok = false;
+        if (!ok) {
+            char text_[160];
+            (void) snprintf(text_, sizeof(text_), "journal damaged at byte %zu: %.100s", at, why.msg);
+            (void) refuse(j, ADV_DATA_LOSS, text_);
+            adv_buf_done(&all);
+            return 0;
+        }
+        at += len;
+    }
+    j->good = j->live = (off_t) at;
+    if (at < all.len && (ftruncate(j->fd, j->good) < 0 || j->io->fdatasync(j->fd) < 0))
+        r = adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "journal: cut a torn record");
+    adv_buf_done(&all);
+    return r;
+}
+
+static bool on_lasting_storage(int fd)
+{
+    struct statfs fs;
+
+    if (fstatfs(fd, &fs) < 0)
+        return false;
+    switch ((unsigned long) fs.f_type) {
+    case 0x01021994: /* tmpfs */
+    case 0x858458f6: /* ramfs */
+    case 0x794c7630: /* overlayfs: goes with the container */
+        return false;
+    default:
+        return true;
+    }
+}
+
+int journal_open(const char *dir, bool allow_volatile, const struct journal_io *io,
+                 struct journal **ret, struct adv_err *err)
+{
+    ADV_AUTO(journal) j = calloc(1, sizeof(*j));
+    char id[ADV_UUID_SIZE];
+    int r;
+
+    if (!j)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for the journal");
+    j->dir_fd = j->lock_fd = j->fd = -1;
+    j->io = io ? io : &real_io;
+    j->dir = strdup(dir);
+    if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+        return adv_err_set_errno(err, ADV_PERMISSION_DENIED, errno, "state folder '%s'", dir);
+    j->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (j->dir_fd >= 0)
+        j->lock_fd = openat(j->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (j->lock_fd < 0)
+        return adv_err_set_errno(err, ADV_PERMISSION_DENIED, errno, "state folder '%s'", dir);
+    if (flock(j->lock_fd, LOCK_EX | LOCK_NB) < 0)
+        return adv_err_set(err, ADV_ALREADY_EXISTS, "another agent uses state folder '%s'", dir);
+    (void) unlinkat(j->dir_fd, "journal.new", 0); /* of a compaction that did not end */
+    j->fd = openat(j->dir_fd, "journal", O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (j->fd < 0)
+        return adv_err_set_errno(err, ADV_PERMISSION_DENIED, errno, "journal in '%s'", dir);
+    j->persistent = allow_volatile || on_lasting_storage(j->fd);
+    r = replay(j, err);
+    if (r < 0)
+        return r;
+    if (j->refuse == ADV_OK && !j->id[0]) {
+        r = adv_uuid_v7(adv_wall_us(), id, err);
+        if (r == 0)
+            r = append(j, head_record(id), err);
+        if (r == 0 && fsync(j->dir_fd) < 0)
+            r = adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "state folder '%s'", dir);
+        if (r < 0)
+            return r;
+    }
+    *ret = ADV_STEAL(j);
+    return 0;
+}
+
+struct journal *journal_free(struct journal *j)
+{
+    if (!j)
+        return NULL;
+    for (size_t i = 0; i < j->n_steps; i++)
+        free(j->steps[i].outcome.excluded);
+    free(j->steps);
+    free(j->holds);
+    free(j->incs);
+    if (j->fd >= 0)
+        (void) close(j->fd);
+    if (j->lock_fd >= 0)
+        (void) close(j->lock_fd);
+    if (j->dir_fd >= 0)
+        (void) close(j->dir_fd);
+    free(j->dir);
+    free(j);
+    return NULL;
+}
+
+/* Compaction: sequence numbers of steps are kept, because they name actions for ever. Records are
+ * written in their order, holds and incarnations after them with fresh numbers. */
+int journal_compact(struct journal *j, int64_t keep_since_wall_us, struct adv_err *err)
+{
+    struct adv_buf out;
+    adv_auto_close int fd = -1;
+    uint64_t seq = j->seq;
+    size_t kept = 0, n_incs = 0;
+    int r;
+
+    if (j->refuse != ADV_OK)
+        return adv_err_set(err, j->refuse, "%s", j->why);
+    adv_buf_init(&out, 256u << 20);
+    /* The first step has at least number 2, as the head had 1. */
+    r = render(head_record(j->id), 1, &out, err);
+    for (size_t i = 0; r == 0 && i < j->n_steps; i++) {
+        const struct journal_step *s = &j->steps[i];
+        if (!s->done || s->wall_us >= keep_since_wall_us)
+            r = render(intent_record(&s->intent, s->wall_us), s->seq, &out, err);
+    }
+    for (size_t i = 0; r == 0 && i < j->n_steps; i++) {
+        const struct journal_step *s = &j->steps[i];
+        if (s->done && s->wall_us >= keep_since_wall_us)
+            r = render(outcome_record(s->seq, &s->outcome), ++seq, &out, err);
+    }
+    for (size_t i = 0; r == 0 && i < j->n_holds; i++)
+        r = render(hold_record(&j->holds[i]), ++seq, &out, err);
+    for (size_t i = 0; r == 0 && i < j->n_incs; i++)
+        if (!j->incs[i].forgotten)
+            r = render(incarnation_record(j->incs[i].job, j->incs[i].first_submit_s, j->incs[i].uid),
+                       ++seq, &out, err);
+    if (r == 0) /* also keeps the highest number in the file */
+        r = render(epoch_record(j->highest), ++seq, &out, err);
+    if (r == 0) {
+        fd = openat(j->dir_fd, "journal.new",
+                    O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0 || j->io->write(fd, out.data, out.len) != (ssize_t) out.len ||
+            j->io->fdatasync(fd) < 0)
+            r = adv_err_set_errno(err, ADV_RESOURCE_EXHAUSTED, errno, "journal: compaction");
+    }
+    ADV_FAILPOINT("journal.before_rename");
+    if (r == 0 && renameat(j->dir_fd, "journal.new", j->dir_fd, "journal") < 0)
+        r = adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "journal: rename");
+    if (r < 0) {
+        (void) unlinkat(j->dir_fd, "journal.new", 0);
+        adv_buf_done(&out);
+        return r;
+    }
+    (void) close(j->fd);
+    j->fd = fd;
+    fd = -1;
+    j->good = j->live = (off_t) out.len;
+    j->seq = seq;
+    adv_buf_done(&out);
+    for (size_t i = 0; i < j->n_steps; i++) {
+        if (!j->steps[i].done || j->steps[i].wall_us >= keep_since_wall_us)
+            j->steps[kept++] = j->steps[i];
+        else
+            free(j->steps[i].outcome.excluded);
+    }
+    j->n_steps = kept;
+    for (size_t i = 0; i < j->n_incs; i++)
+        if (!j->incs[i].forgotten)
+            j->incs[n_incs++] = j->incs[i];
+    j->n_incs = n_incs;
+    if (fsync(j->dir_fd) < 0) {
+        (void) refuse(j, ADV_UNAVAILABLE, "the state folder could not be synced after compaction");
+        return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "journal: folder");
+    }
+    return 0;
+}
+
+/* Looking */
+
+const char *journal_id(const struct journal *j)
+{
+    return j->id;
+}
+
+bool journal_persistent(const struct journal *j)
+{
+    return j->persistent;
+}
+
+void journal_forget_job(struct journal *j, const char *job)
+{
+    struct incarnation *n = find_inc(j, job);
+
+    if (n)
+        n->forgotten = true;
+}
+
+struct journal_epoch journal_highest_epoch(const struct journal *j)
+{
+    return j->highest;
+}
+
+int64_t journal_first_submit_s(const struct journal *j, const char *job)
+{
+    const struct incarnation *n = find_inc(j, job);
+
+    return n && !n->forgotten ? n->first_submit_s : 0;
+}
+
+const struct journal_step *journal_find_step(const struct journal *j, const char *advice,
+                                             const char *verb)
+{
+    for (size_t i = j->n_steps; i > 0; i--) {
+        const struct journal_step *s = &j->steps[i - 1];
+        if (strcmp(s->intent.advice, advice) == 0 && strcmp(s->intent.verb, verb) == 0)
+            return s;
+    }
+    return NULL;
+}
+
+const struct journal_hold *journal_find_hold(const struct journal *j, const char *job)
+{
+    for (size_t i = 0; i < j->n_holds; i++)
+        if (strcmp(j->holds[i].job, job) == 0)
+            return &j->holds[i];
+    return NULL;
+}
+
+unsigned journal_count_since(const struct journal *j, int64_t wall_us)
+{
+    unsigned n = 0;
+
+    for (size_t i = j->n_steps; i > 0; i--)
+        n += j->steps[i - 1].wall_us >= wall_us;
+    return n;
+}
+
+const struct journal_step *journal_next_open(const struct journal *j, size_t *pos)
+{
+    while (*pos < j->n_steps) {
+        const struct journal_step *s = &j->steps[(*pos)++];
+        if (!s->done)
+            return s;
+    }
+    return NULL;
+}
+
+const struct journal_hold *journal_next_hold(const struct journal *j, size_t *pos)
+{
+    return *pos < j->n_holds ? &j->holds[(*pos)++] : NULL;
+}

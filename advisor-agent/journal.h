@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ADVISOR_AGENT_JOURNAL_H
+#define ADVISOR_AGENT_JOURNAL_H
+
+/* What the agent must not forget, at the cluster itself: which writes to the scheduler it has begun
+ * and how they ended, which jobs it holds, when jobs were first submitted, and the highest epoch it
+ * has seen. An intent is on the disk before its command starts.
+ *
+ * A last record cut by a crash is removed at open. Damage anywhere else makes the journal read-only:
+ * it still tells what it can, but no intent can be appended, so the agent never acts.
+ *
+ * Thread: loop thread.  Blocks: an append is one write and one fdatasync. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/err.h"
+
+#define JOURNAL_JOB_SIZE    40
+#define JOURNAL_ADVICE_SIZE 256
+
+struct journal;
+
+struct journal_epoch {
+    uint64_t term, counter;
+};
+int journal_epoch_cmp(struct journal_epoch a, struct journal_epoch b);
+
+struct journal_intent {
+    struct journal_epoch epoch;
+    char advice[JOURNAL_ADVICE_SIZE];
+    uint64_t generation;
+    char job[JOURNAL_JOB_SIZE];
+    uint32_t restarts; /* of the attempt that the advice speaks of */
+    int64_t submit_s;
+    char verb[24];
+    char read_before[256]; /* one line for people */
+};
+
+struct journal_outcome {
+    char command[16];  /* "accepted", … as the adapter names them */
+    char observed[16];
+    char reason[32];
+    char *excluded; /* CONSTRAIN: host list that is ours now; NULL: none */
+};
+
+/* One step as the journal knows it. Borrowed, valid until the next append or compaction. */
+struct journal_step {
+    uint64_t seq;
+    int64_t wall_us;
+    struct journal_intent intent;
+    bool done;
+    struct journal_outcome outcome; /* valid if done */
+};
+
+enum journal_on_expiry { JOURNAL_RELEASE, JOURNAL_CANCEL, JOURNAL_LEAVE };
+
+struct journal_hold {
+    char job[JOURNAL_JOB_SIZE];
+    char advice[JOURNAL_ADVICE_SIZE];
+    uint32_t restarts; /* of the waiting successor */
+    int64_t expires_wall_us; /* 0: never */
+    enum journal_on_expiry on_expiry;
+};
+
+/* System calls, replaceable by tests. */
+struct journal_io {
+    ssize_t (*write)(int fd, const void *data, size_t len);
+    int (*fdatasync)(int fd);
+};
+
+/* Opens @dir/journal, creating both; takes the folder's lock.
+ * Errors: -ADV_ALREADY_EXISTS (another agent has the folder); -ADV_PERMISSION_DENIED, -ADV_UNAVAILABLE
+ *         (file system); damage is no error here, see journal_may_act(). */
+adv_must_check int journal_open(const char *dir, bool allow_volatile, const struct journal_io *io,
+                                struct journal **ret, struct adv_err *err);
+struct journal *journal_free(struct journal *j);
+
+const char *journal_id(const struct journal *j);
+/* False on tmpfs and the like, unless allowed. */
+bool journal_persistent(const struct journal *j);
+/* 0, or why no intent can be written: -ADV_DATA_LOSS (damaged), -ADV_FAILED_PRECONDITION (not
+ * persistent), -ADV_UNAVAILABLE (a sync failed; reopen). */
+adv_must_check int journal_may_act(const struct journal *j, struct adv_err *err);
+
+/* All appends: durable when they return 0; nothing is changed otherwise.
+ * Errors: as journal_may_act(); -ADV_RESOURCE_EXHAUSTED (disk full: may be tried again). */
+adv_must_check int journal_append_intent(struct journal *j, const struct journal_intent *in,
+                                         int64_t wall_us, uint64_t *ret_seq, struct adv_err *err);
+/* -ADV_NOT_FOUND: no such open intent. */
+adv_must_check int journal_append_outcome(struct journal *j, uint64_t seq,
+                                          const struct journal_outcome *out, struct adv_err *err);
+adv_must_check int journal_append_hold(struct journal *j, const struct journal_hold *h,
+                                       struct adv_err *err);
+adv_must_check int journal_append_hold_end(struct journal *j, const char *job, struct adv_err *err);
+/* First submit time of a job; repeating the same is free. Not persistent is fine, damaged is not. */
+adv_must_check int journal_append_incarnation(struct journal *j, const char *job,
+                                              int64_t first_submit_s, uint32_t uid,
+                                              struct adv_err *err);
+/* Does nothing unless higher than all before. */
+adv_must_check int journal_note_epoch(struct journal *j, struct journal_epoch e,
+                                      struct adv_err *err);
+/* The scheduler no longer knows the job: its incarnation goes at the next compaction. */
+void journal_forget_job(struct journal *j, const char *job);
+
+struct journal_epoch journal_highest_epoch(const struct journal *j);
+/* 0: not known. */
+int64_t journal_first_submit_s(const struct journal *j, const char *job);
+/* The newest step of that verb for an attempt of @advice, or NULL. */
+const struct journal_step *journal_find_step(const struct journal *j, const char *advice,
+                                             const char *verb);
+const struct journal_hold *journal_find_hold(const struct journal *j, const char *job);
+/* Steps begun at or after @wall_us. */
+unsigned journal_count_since(const struct journal *j, int64_t wall_us);
+/* Iterators: start with *pos = 0; NULL at the end. */
+const struct journal_step *journal_next_open(const struct journal *j, size_t *pos);
+const struct journal_hold *journal_next_hold(const struct journal *j, size_t *pos);
+
+/* Rewrites the file with what still matters: open steps, holds, incarnations not forgotten, and
+ * steps younger than @keep_since_wall_us. Appends do this by themselves when the file is large. */
+adv_must_check int journal_compact(struct journal *j, int64_t keep_since_wall_us,
+                                   struct adv_err *err);
+
+ADV_DEFINE_CLEANUP(journal, journal_free);
+
+#endif

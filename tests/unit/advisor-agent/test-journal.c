@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "advisor-agent/journal.h"
+
+static char dir[64];
+
+static void setup(void)
+{
+    strcpy(dir, "/tmp/journal-XXXXXX");
+    cr_assert(mkdtemp(dir));
+}
+
+static void teardown(void)
+{
+    char cmd[100];
+    (void) snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+    cr_assert_eq(system(cmd), 0);
+}
+
+TestSuite(journal, .init = setup, .fini = teardown, .timeout = 60);
+
+static struct journal *reopen(struct journal *j)
+{
+    struct adv_err err;
+    (void) journal_free(j);
+    j = NULL;
+    cr_assert_eq(journal_open(dir, true, NULL, &j, &err), 0, "%s", err.msg);
+    return j;
+}
+
+static struct journal_intent intent(const char *job, const char *verb)
+{
+    struct journal_intent in = { .epoch = { 1, 7 }, .generation = 2, .restarts = 1, .submit_s = 99 };
+    (void) snprintf(in.advice, sizeof(in.advice), "clusters/a/jobs/%s/attempts/1/advice", job);
+    (void) snprintf(in.job, sizeof(in.job), "%s", job);
+    (void) snprintf(in.verb, sizeof(in.verb), "%s", verb);
+    (void) snprintf(in.read_before, sizeof(in.read_before), "FAILED \xff restart 1");
+    return in;
+}
+
+static uint64_t begin(struct journal *j, const char *job, const char *verb, int64_t wall_us)
+{
+    struct journal_intent in = intent(job, verb);
+    uint64_t seq = 0;
+    struct adv_err err;
+    cr_assert_eq(journal_append_intent(j, &in, wall_us, &seq, &err), 0, "%s", err.msg);
+    return seq;
+}
+
+static void end(struct journal *j, uint64_t seq, const char *excluded)
+{
+    struct journal_outcome out = { "accepted", "yes", "ok", (char *) (uintptr_t) excluded };
+    cr_assert_eq(journal_append_outcome(j, seq, &out, NULL), 0);
+}
+
+static size_t count_open(struct journal *j)
+{
+    size_t pos = 0, n = 0;
+    while (journal_next_open(j, &pos))
+        n++;
+    return n;
+}
+
+static void check_all(struct journal *j, uint64_t a)
+{
+    size_t pos = 0;
+    const struct journal_step *s = journal_next_open(j, &pos);
+    cr_assert(s && s->seq == a && !journal_next_open(j, &pos));
+    cr_assert_str_eq(s->intent.verb, "preserve");
+    cr_assert_eq(s->intent.epoch.counter, 7);
+    cr_assert_eq(s->intent.submit_s, 99);
+    s = journal_find_step(j, "clusters/a/jobs/6/attempts/1/advice", "constrain");
+    cr_assert(s && s->done);
+    cr_assert_str_eq(s->outcome.excluded, "n[1-2]");
+    const struct journal_hold *h = journal_find_hold(j, "5");
+    cr_assert(h && h->on_expiry == JOURNAL_CANCEL && h->expires_wall_us == 12345);
+    cr_assert(!journal_find_hold(j, "6"));
+    cr_assert_eq(journal_first_submit_s(j, "5"), 1000);
+    cr_assert_eq(journal_first_submit_s(j, "46_5"), 2000);
+    cr_assert_eq(journal_first_submit_s(j, "7"), 0);
+    cr_assert_eq(journal_highest_epoch(j).counter, 9);
+    cr_assert_eq(journal_count_since(j, 150), 1);
+    cr_assert_eq(journal_count_since(j, 50), 2);
+}
+
+static uint64_t fill(struct journal *j)
+{
+    struct journal_hold h5 = { "5", "adv", 2, 12345, JOURNAL_CANCEL }, h6 = { "6", "adv", 2, 0, JOURNAL_LEAVE };
+    uint64_t a = begin(j, "5", "preserve", 100), b = begin(j, "6", "constrain", 200);
+
+    end(j, b, "n[1-2]");
+    cr_assert_eq(journal_append_hold(j, &h5, NULL), 0);
+    cr_assert_eq(journal_append_hold(j, &h6, NULL), 0);
+    cr_assert_eq(journal_append_hold_end(j, "6", NULL), 0);
+    cr_assert_eq(journal_append_incarnation(j, "5", 1000, 7, NULL), 0);
+    cr_assert_eq(journal_append_incarnation(j, "46_5", 2000, 7, NULL), 0);
+    cr_assert_eq(journal_note_epoch(j, (struct journal_epoch) { 1, 9 }, NULL), 0);
+    cr_assert_eq(journal_note_epoch(j, (struct journal_epoch) { 1, 8 }, NULL), 0);
+    cr_assert_eq(journal_append_outcome(j, b, &(struct journal_outcome) { 0 }, NULL), -ADV_NOT_FOUND);
+    return a;
+}
+
+Test(journal, remembers)
+{
+    struct journal *j = reopen(NULL);
+    uint64_t a = fill(j);
+    char id[40];
+
+    strcpy(id, journal_id(j));
+    check_all(j, a);
+    j = reopen(j);
+    check_all(j, a);
+    cr_assert_str_eq(journal_id(j), id);
+    journal_free(j);
+}
+
+Test(journal, compaction_keeps_what_matters)
+{
+    struct journal *j = reopen(NULL);
+    uint64_t a = fill(j), last = 0;
+
+    for (int i = 0; i < 50; i++)
+        end(j, begin(j, "8", "release", 10), NULL);
+    cr_assert_eq(journal_append_incarnation(j, "9", 3000, 7, NULL), 0);
+    journal_forget_job(j, "9");
+    cr_assert_eq(journal_compact(j, 50, NULL), 0);
+    check_all(j, a);
+    cr_assert(!journal_find_step(j, "clusters/a/jobs/8/attempts/1/advice", "release"));
+    last = begin(j, "8", "release", 10);
+    end(j, last, NULL);
+    cr_assert_gt(last, 100);
+    j = reopen(j);
+    check_all(j, a);
+    cr_assert_eq(journal_first_submit_s(j, "9"), 0);
+    cr_assert_eq(journal_compact(j, 50, NULL), 0);
+    cr_assert_gt(begin(j, "8", "release", 10), last);
+    journal_free(j);
+}
+
+static off_t size_of(void)
+{
+    char path[100];
+    struct stat st;
+    (void) snprintf(path, sizeof(path), "%s/journal", dir);
+    cr_assert_eq(stat(path, &st), 0);
+    return st.st_size;
+}
+
+static void edit(off_t at, const char *bytes, size_t n, bool truncate_there)
+{
+    char path[100];
+    (void) snprintf(path, sizeof(path), "%s/journal", dir);
+    int fd = open(path, O_WRONLY);
+    cr_assert(fd >= 0);
+    if (n)
+        cr_assert_eq(pwrite(fd, bytes, n, at), (ssize_t) n);
+    if (truncate_there)
+        cr_assert_eq(ftruncate(fd, at), 0);
+    close(fd);
+}
+
+Test(journal, torn_at_every_byte)
+{
+    struct journal *j = reopen(NULL);
+    end(j, begin(j, "5", "preserve", 1), NULL);
+    off_t before = size_of();
+    begin(j, "6", "preserve", 1);
+    off_t after = size_of();
+    journal_free(j);
+    for (off_t cut = after - 1; cut >= before; cut--) {
+        edit(cut, NULL, 0, true);
+        j = reopen(NULL);
+        cr_assert_eq(count_open(j), 0, "cut %ld", (long) cut);
+        cr_assert_eq(journal_may_act(j, NULL), 0);
+        cr_assert_eq(size_of(), before);
+        begin(j, "6", "preserve", 1);
+        cr_assert_eq(size_of(), after);
+        journal_free(j);
+    }
+    /* A block of zeros in place of the last record, as some file systems leave it. */
+    static const char zeros[300];
+    edit(before, zeros, sizeof(zeros), false);
+    j = reopen(NULL);
+    cr_assert_eq(count_open(j), 0);
+    cr_assert_eq(journal_may_act(j, NULL), 0);
+    journal_free(j);
+}
+
+Test(journal, damage_in_the_middle_forbids_acting)
+{
+    struct journal *j = reopen(NULL);
+    fill(j);
+    journal_free(j);
+    edit(size_of() / 2, "#", 1, false);
+    j = reopen(NULL);
+    struct adv_err err;
+    struct journal_intent in = intent("5", "preserve");
+    uint64_t seq;
+    off_t size = size_of();
+    cr_assert_eq(journal_may_act(j, &err), -ADV_DATA_LOSS);
+    cr_assert(strstr(err.msg, "journal damaged at byte"), "%s", err.msg);
+    cr_assert_eq(journal_append_intent(j, &in, 1, &seq, NULL), -ADV_DATA_LOSS);
+    cr_assert_eq(journal_compact(j, 0, NULL), -ADV_DATA_LOSS);
+    cr_assert_eq(size_of(), size);
+    journal_free(j);
+}
+
+Test(journal, second_agent_is_refused)
+{
+    struct journal *j = reopen(NULL), *k = NULL;
+    cr_assert_eq(journal_open(dir, true, NULL, &k, NULL), -ADV_ALREADY_EXISTS);
+    journal_free(j);
+}
+
+Test(journal, volatile_folder)
+{
+    char shm[] = "/dev/shm/journal-XXXXXX", cmd[100];
+    struct journal *j = NULL;
+    struct adv_err err;
+
+    if (!mkdtemp(shm))
+        cr_skip("no tmpfs");
+    cr_assert_eq(journal_open(shm, false, NULL, &j, NULL), 0);
+    cr_assert(!journal_persistent(j));
+    cr_assert_eq(journal_may_act(j, &err), -ADV_FAILED_PRECONDITION);
+    cr_assert_eq(journal_append_incarnation(j, "5", 1000, 7, NULL), 0);
+    journal_free(j);
+    cr_assert_eq(journal_open(shm, true, NULL, &j, NULL), 0);
+    cr_assert_eq(journal_may_act(j, NULL), 0);
+    journal_free(j);
+    (void) snprintf(cmd, sizeof(cmd), "rm -rf %s", shm);
+    cr_assert_eq(system(cmd), 0);
+}
+
+/* The n-th system call fails, in one of three ways. */
+static int left;
+static enum { WRITE_FAILS, WRITE_IS_SHORT, SYNC_FAILS } how;
+
+static ssize_t bad_write(int fd, const void *data, size_t len)
+{
+    if (how != SYNC_FAILS && left-- == 0) {
+        if (how == WRITE_IS_SHORT)
+            return write(fd, data, len / 2);
+        errno = ENOSPC;
+        return -1;
+    }
+    return write(fd, data, len);
+}
+
+static int bad_sync(int fd)
+{
+    if (how == SYNC_FAILS && left-- == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return fdatasync(fd);
+}
+
+static const struct journal_io bad_io = { bad_write, bad_sync };
+
+Test(journal, nth_failure)
+{
+    for (int h = 0; h < 3; h++) {
+        for (int n = 1;; n++) {
+            struct journal *j = NULL;
+            uint64_t acked[8];
+            size_t n_acked = 0, failed = 0;
+
+            how = h;
+            left = n;
+            teardown();
+            setup();
+            cr_assert_eq(journal_open(dir, true, &bad_io, &j, NULL), 0);
+            for (int i = 0; i < 6; i++) {
+                struct journal_intent in = intent("5", "preserve");
+                uint64_t seq;
+                if (i == 3 && journal_compact(j, 0, NULL) < 0)
+                    failed++;
+                if (journal_append_intent(j, &in, 1, &seq, NULL) == 0)
+                    acked[n_acked++] = seq;
+                else
+                    failed++;
+            }
+            if (how == SYNC_FAILS && failed && journal_may_act(j, NULL) == 0)
+                cr_assert_eq(failed, 1); /* only the compaction */
+            bool done = left >= 0;
+            j = reopen(j);
+            cr_assert_eq(journal_may_act(j, NULL), 0);
+            /* Exactly what was acknowledged is there. */
+            size_t pos = 0, seen = 0;
+            const struct journal_step *s;
+            while ((s = journal_next_open(j, &pos))) {
+                cr_assert_lt(seen, n_acked);
+                cr_assert_eq(s->seq, acked[seen++]);
+            }
+            cr_assert_eq(seen, n_acked);
+            journal_free(j);
+            if (done)
+                break;
+        }
+    }
+}
+
+Test(journal, killed_at_any_moment)
+{
+    for (int round = 0; round < 15; round++) {
+        int p[2];
+        uint64_t last = 0, seq;
+
+        cr_assert_eq(pipe(p), 0);
+        pid_t pid = fork();
+        if (pid == 0) {
+            struct journal *j = NULL;
+            struct journal_intent in = intent("5", "preserve");
+            if (journal_open(dir, true, NULL, &j, NULL) < 0)
+                _exit(1);
+            for (int i = 0;; i++) {
+                if (journal_append_intent(j, &in, 1, &seq, NULL) < 0 ||
+                    write(p[1], &seq, sizeof(seq)) != sizeof(seq))
+                    _exit(1);
+                if (i % 20 == 19 && journal_compact(j, 0, NULL) < 0)
+                    _exit(1);
+            }
+        }
+        close(p[1]);
+        usleep(20000 + (useconds_t) round * 7000);
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        while (read(p[0], &seq, sizeof(seq)) == sizeof(seq))
+            last = seq;
+        close(p[0]);
+        struct journal *j = reopen(NULL);
+        cr_assert_eq(journal_may_act(j, NULL), 0);
+        size_t pos = 0;
+        bool found = last == 0;
+        const struct journal_step *s;
+        while ((s = journal_next_open(j, &pos)))
+            found = found || s->seq == last;
+        cr_assert(found, "intent %lu was acknowledged and is not there", (unsigned long) last);
+        journal_free(j);
+    }
+}
