@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The buffer keeps a gap at the front after consume, so that cutting lines from a long stream does not move the rest
- * each time; the gap is closed when space is needed and the gap is at least as big as what would be moved. An empty
- * buffer points at one static NUL, which is never written. */
+/* The buffer keeps a gap at the front after consume, so that cutting lines from a long stream does
+ * not move the rest each time; the gap is closed when space is needed and the gap is at least as
+ * big as what would be moved. An empty buffer points at one static NUL, which is never written. */
 
 #include "common/buf.h"
 
@@ -52,7 +52,7 @@ static int grow(struct adv_buf *b, size_t extra)
 
 void adv_buf_init(struct adv_buf *b, size_t max_bytes)
 {
-    *b = (struct adv_buf) { .data = empty, .max_ = max_bytes };
+    *b = (struct adv_buf){ .data = empty, .max_ = max_bytes };
 }
 
 void adv_buf_done(struct adv_buf *b)

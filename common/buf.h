@@ -4,9 +4,9 @@
 
 /* Growable byte buffer with a maximum fixed at init.
  *
- * @data is always readable and NUL-terminated after @len (the terminator is not counted). A failed append leaves the
- * content as it was and makes the buffer refuse further appends until adv_buf_reset(), so a writer may append many
- * times and look at adv_buf_error() once.
+ * @data is always readable and NUL-terminated after @len (the terminator is not counted). A failed
+ * append leaves the content as it was and makes the buffer refuse further appends until
+ * adv_buf_reset(), so a writer may append many times and look at adv_buf_error() once.
  *
  * Errors of every append: -ADV_RESOURCE_EXHAUSTED (over the maximum, or no memory).
  * Thread: one owner.  Blocks: no. */
@@ -39,7 +39,8 @@ int adv_buf_append_byte(struct adv_buf *b, uint8_t byte);
 int adv_buf_appendf(struct adv_buf *b, const char *fmt, ...) ADV_PRINTF(2, 3);
 int adv_buf_vappendf(struct adv_buf *b, const char *fmt, va_list ap) ADV_PRINTF(2, 0);
 
-/* Room for @len more bytes at the end, to be filled by the caller and then counted with adv_buf_commit().
+/* Room for @len more bytes at the end, to be filled by the caller and then counted with
+ * adv_buf_commit().
  * NULL on failure. The pointer is valid until the next call on @b. */
 void *adv_buf_reserve(struct adv_buf *b, size_t len);
 void adv_buf_commit(struct adv_buf *b, size_t len);
@@ -50,7 +51,8 @@ void adv_buf_consume(struct adv_buf *b, size_t len);
 /* Drops all after the first @len bytes. */
 void adv_buf_truncate(struct adv_buf *b, size_t len);
 
-/* Hands the content over as malloc'd, NUL-terminated memory; @b is then empty. @ret_len may be NULL.
+/* Hands the content over as malloc'd, NUL-terminated memory; @b is then empty. @ret_len may be
+ * NULL.
  * NULL when memory is gone (the content then stays). */
 adv_must_check char *adv_buf_steal(struct adv_buf *b, size_t *ret_len);
 

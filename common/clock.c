@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Calendar arithmetic is done here (days from civil, proleptic Gregorian) instead of timegm/gmtime: no locale, no
- * TZ lookup, same answer everywhere, and it stays usable in pure code. */
+/* Calendar arithmetic is done here (days from civil, proleptic Gregorian) instead of timegm/gmtime:
+ * no locale, no TZ lookup, same answer everywhere, and it stays usable in pure code. */
 
 #include "common/clock.h"
 
@@ -72,9 +72,9 @@ const char *adv_rfc3339_format(int64_t wall_us, char out[ADV_RFC3339_SIZE])
     }
     civil_from_days(days, &y, &m, &d);
     unsigned int sec = (unsigned int) (rest / US_PER_S);
-    (void) snprintf(out, ADV_RFC3339_SIZE, "%04u-%02u-%02uT%02u:%02u:%02u.%06uZ", (unsigned int) y % 10000,
-                    (unsigned int) m % 100, (unsigned int) d % 100, sec / 3600 % 100, sec / 60 % 60, sec % 60,
-                    (unsigned int) (rest % US_PER_S));
+    (void) snprintf(out, ADV_RFC3339_SIZE, "%04u-%02u-%02uT%02u:%02u:%02u.%06uZ",
+                    (unsigned int) y % 10000, (unsigned int) m % 100, (unsigned int) d % 100,
+                    sec / 3600 % 100, sec / 60 % 60, sec % 60, (unsigned int) (rest % US_PER_S));
     return out;
 }
 
@@ -113,9 +113,9 @@ int adv_rfc3339_parse(const char *text, int64_t *ret_wall_us, struct adv_err *er
     int y, mo, d, h, mi, s, oh = 0, om = 0, sign = 1;
     int64_t frac = 0;
 
-    if (!digits(&p, 4, &y) || !literal(&p, "-") || !digits(&p, 2, &mo) || !literal(&p, "-") || !digits(&p, 2, &d) ||
-        !literal(&p, "Tt ") || !digits(&p, 2, &h) || !literal(&p, ":") || !digits(&p, 2, &mi) || !literal(&p, ":") ||
-        !digits(&p, 2, &s))
+    if (!digits(&p, 4, &y) || !literal(&p, "-") || !digits(&p, 2, &mo) || !literal(&p, "-") ||
+        !digits(&p, 2, &d) || !literal(&p, "Tt ") || !digits(&p, 2, &h) || !literal(&p, ":") ||
+        !digits(&p, 2, &mi) || !literal(&p, ":") || !digits(&p, 2, &s))
         goto bad;
     if (*p == '.') {
         int64_t unit = 100000;
@@ -133,14 +133,15 @@ int adv_rfc3339_parse(const char *text, int64_t *ret_wall_us, struct adv_err *er
         if (!literal(&p, "+-") || !digits(&p, 2, &oh) || !literal(&p, ":") || !digits(&p, 2, &om))
             goto bad;
     }
-    if (*p != '\0' || y < 1 || mo < 1 || mo > 12 || d < 1 || d > days_in_month(y, mo) || h > 23 || mi > 59 ||
-        s > 60 || oh > 23 || om > 59)
+    if (*p != '\0' || y < 1 || mo < 1 || mo > 12 || d < 1 || d > days_in_month(y, mo) || h > 23 ||
+        mi > 59 || s > 60 || oh > 23 || om > 59)
         goto bad;
     if (s == 60) {
         s = 59;
         frac = US_PER_S - 1;
     }
-    int64_t sec = days_from_civil(y, mo, d) * 86400 + h * 3600 + mi * 60 + s - sign * (oh * 3600 + om * 60);
+    int64_t sec =
+        days_from_civil(y, mo, d) * 86400 + h * 3600 + mi * 60 + s - sign * (oh * 3600 + om * 60);
     *ret_wall_us = sec * US_PER_S + frac;
     return 0;
 bad:

@@ -2,8 +2,8 @@
 #ifndef ADV_COMMON_CLOCK_H
 #define ADV_COMMON_CLOCK_H
 
-/* Clocks and RFC 3339 text. All times are microseconds in an int64_t. Names carry the clock: deadline_mono_us,
- * lease_boot_us, created_wall_us. Any thread, never blocks. */
+/* Clocks and RFC 3339 text. All times are microseconds in an int64_t. Names carry the clock:
+ * deadline_mono_us, lease_boot_us, created_wall_us. Any thread, never blocks. */
 
 #include <stdint.h>
 
@@ -15,11 +15,12 @@ int64_t adv_wall_us(void); /* CLOCK_REALTIME since 1970: records */
 
 #define ADV_RFC3339_SIZE 32 /* "2026-01-02T03:04:05.123456Z" and its NUL */
 
-/* Writes UTC with six digits of fraction. Years outside 0001..9999 are clamped to them. Returns @out. */
+/* Writes UTC with six digits of fraction. Years outside 0001..9999 are clamped to them. Returns
+ * @out. */
 const char *adv_rfc3339_format(int64_t wall_us, char out[ADV_RFC3339_SIZE]);
 
-/* Reads "2026-01-02T03:04:05[.fraction](Z|±hh:mm)"; 't', 'z' and a space for 'T' are taken too, digits beyond the
- * microsecond are cut, second 60 counts as 59.999999.
+/* Reads "2026-01-02T03:04:05[.fraction](Z|±hh:mm)"; 't', 'z' and a space for 'T' are taken too,
+ * digits beyond the microsecond are cut, second 60 counts as 59.999999.
  * Errors: -ADV_INVALID_ARGUMENT. */
 adv_must_check int adv_rfc3339_parse(const char *text, int64_t *ret_wall_us, struct adv_err *err);
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Every source ends in set_text(row, text): one parser and one message for each type, whether a value came from a file, the
- * environment or the command line. The YAML is read as events, so each error has a line and column; anchors,
- * aliases and second documents are refused, because a configuration should read the same to a person and to us.
+/* Every source ends in set_text(row, text): one parser and one message for each type, whether a
+ * value came from a file, the environment or the command line. The YAML is read as events, so each
+ * error has a line and column; anchors, aliases and second documents are refused, because a
+ * configuration should read the same to a person and to us.
  *
- * A reload builds a second object and compares it with the first row by row through the same text form that the dump
- * prints. */
+ * A reload builds a second object and compares it with the first row by row through the same text
+ * form that the dump prints. */
 
 #include "common/config.h"
 
@@ -31,8 +32,10 @@ struct adv_config {
     char *const *args;
 };
 
-static const char *const bool_words[][2] = { { "false", "true" }, { "no", "yes" }, { "off", "on" } };
-static const char *const type_names[] = { "string", "path",     "bool", "whole number",
+static const char *const bool_words[][2] = { { "false", "true" },
+                                             { "no", "yes" },
+                                             { "off", "on" } };
+static const char *const type_names[] = { "string",   "path", "bool",   "whole number",
                                           "duration", "size", "one of", "list" };
 static const char *const reload_names[] = { "now", "next connection or run", "restart" };
 static const char *const source_names[] = { "default", "file", "environment", "flag" };
@@ -47,7 +50,7 @@ static void list_done(struct adv_config_list *l)
     for (size_t i = 0; i < l->n; i++)
         free(l->items[i]);
     free(l->items);
-    *l = (struct adv_config_list) { 0 };
+    *l = (struct adv_config_list){ 0 };
 }
 
 static int no_memory(struct adv_err *err)
@@ -112,7 +115,8 @@ static int set_enum(const struct adv_config_row *row, int *v, const char *text, 
 }
 
 /* Puts the value @text stands for into the struct. */
-static int set_text(struct adv_config *c, const struct adv_config_row *row, const char *text, struct adv_err *err)
+static int set_text(struct adv_config *c, const struct adv_config_row *row, const char *text,
+                    struct adv_err *err)
 {
     void *m = member(c, row);
     int64_t min, max;
@@ -138,7 +142,8 @@ static int set_text(struct adv_config *c, const struct adv_config_row *row, cons
                 }
             }
         }
-        return adv_err_set(err, ADV_INVALID_ARGUMENT, "expected true or false; got \"%.40s\"", text);
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "expected true or false; got \"%.40s\"",
+                           text);
     case ADV_CONFIG_TYPE_INT:
         return adv_parse_i64(text, min, max, m, err);
     case ADV_CONFIG_TYPE_DURATION_MS: {
@@ -158,8 +163,8 @@ static int set_text(struct adv_config *c, const struct adv_config_row *row, cons
         if (r == -ADV_OUT_OF_RANGE) {
             char lo[ADV_NUM_TEXT_SIZE], hi[ADV_NUM_TEXT_SIZE];
 
-            (void) adv_err_set(err, ADV_OUT_OF_RANGE, "%.40s is outside %s..%s", text, adv_format_size(min, lo),
-                               adv_format_size(max, hi));
+            (void) adv_err_set(err, ADV_OUT_OF_RANGE, "%.40s is outside %s..%s", text,
+                               adv_format_size(min, lo), adv_format_size(max, hi));
         }
         return r;
     }
@@ -171,7 +176,8 @@ static int set_text(struct adv_config *c, const struct adv_config_row *row, cons
     return -ADV_INTERNAL;
 }
 
-static const struct adv_config_row *find_row(const struct adv_config_table *t, const char *key, size_t len)
+static const struct adv_config_row *find_row(const struct adv_config_table *t, const char *key,
+                                             size_t len)
 {
     for (size_t i = 0; i < t->n_rows; i++) {
         if (strncmp(t->rows[i].key, key, len) == 0 && t->rows[i].key[len] == '\0')
@@ -207,10 +213,11 @@ struct reader {
     struct adv_err *err;
 };
 
-static int at(struct reader *rd, yaml_mark_t m, enum adv_code code, const char *what, const char *key)
+static int at(struct reader *rd, yaml_mark_t m, enum adv_code code, const char *what,
+              const char *key)
 {
-    (void) adv_err_set(rd->err, code, "%s:%zu:%zu: %s%s%s", rd->c->file, m.line + 1, m.column + 1, key,
-                       *key ? ": " : "", what);
+    (void) adv_err_set(rd->err, code, "%s:%zu:%zu: %s%s%s", rd->c->file, m.line + 1, m.column + 1,
+                       key, *key ? ": " : "", what);
     (void) adv_err_field(rd->err, "%s", key);
     return -(int) code;
 }
@@ -218,19 +225,22 @@ static int at(struct reader *rd, yaml_mark_t m, enum adv_code code, const char *
 static int next_event(struct reader *rd)
 {
     yaml_event_delete(&rd->ev);
-    rd->ev = (yaml_event_t) { 0 };
+    rd->ev = (yaml_event_t){ 0 };
     if (!yaml_parser_parse(&rd->yaml, &rd->ev)) {
         yaml_mark_t m = rd->yaml.problem_mark;
         char what[160];
 
-        (void) snprintf(what, sizeof(what), "not YAML: %s", rd->yaml.problem ? rd->yaml.problem : "no memory");
+        (void) snprintf(what, sizeof(what), "not YAML: %s",
+                        rd->yaml.problem ? rd->yaml.problem : "no memory");
         return at(rd, m, ADV_INVALID_ARGUMENT, what, "");
     }
-    bool anchored = (rd->ev.type == YAML_SCALAR_EVENT && rd->ev.data.scalar.anchor) ||
-                    (rd->ev.type == YAML_SEQUENCE_START_EVENT && rd->ev.data.sequence_start.anchor) ||
-                    (rd->ev.type == YAML_MAPPING_START_EVENT && rd->ev.data.mapping_start.anchor);
+    bool anchored =
+        (rd->ev.type == YAML_SCALAR_EVENT && rd->ev.data.scalar.anchor) ||
+        (rd->ev.type == YAML_SEQUENCE_START_EVENT && rd->ev.data.sequence_start.anchor) ||
+        (rd->ev.type == YAML_MAPPING_START_EVENT && rd->ev.data.mapping_start.anchor);
     if (rd->ev.type == YAML_ALIAS_EVENT || anchored)
-        return at(rd, rd->ev.start_mark, ADV_INVALID_ARGUMENT, "anchors and aliases are not supported", "");
+        return at(rd, rd->ev.start_mark, ADV_INVALID_ARGUMENT,
+                  "anchors and aliases are not supported", "");
     return 0;
 }
 
@@ -243,7 +253,8 @@ static bool scalar_is_null(const struct reader *rd)
 {
     const char *s = scalar(rd);
 
-    return rd->ev.data.scalar.style == YAML_PLAIN_SCALAR_STYLE && (!*s || adv_streq(s, "~") || adv_streq(s, "null"));
+    return rd->ev.data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+           (!*s || adv_streq(s, "~") || adv_streq(s, "null"));
 }
 
 static int read_list(struct reader *rd, const struct adv_config_row *row)
@@ -260,7 +271,8 @@ static int read_list(struct reader *rd, const struct adv_config_row *row)
         if (rd->ev.type == YAML_SEQUENCE_END_EVENT)
             return 0;
         if (rd->ev.type != YAML_SCALAR_EVENT || scalar_is_null(rd))
-            return at(rd, rd->ev.start_mark, ADV_INVALID_ARGUMENT, "expected a list of strings", row->key);
+            return at(rd, rd->ev.start_mark, ADV_INVALID_ARGUMENT, "expected a list of strings",
+                      row->key);
         r = list_add(l, scalar(rd), rd->ev.data.scalar.length, &why);
         if (r < 0)
             return at(rd, rd->ev.start_mark, why.code, why.msg, row->key);
@@ -295,7 +307,8 @@ static int read_value(struct reader *rd, yaml_mark_t key_mark)
     *source_of(rd->c, row) = ADV_CONFIG_FROM_FILE;
     if (row->type == ADV_CONFIG_TYPE_LIST && rd->ev.type == YAML_SEQUENCE_START_EVENT)
         return read_list(rd, row);
-    if (rd->ev.type != YAML_SCALAR_EVENT || row->type == ADV_CONFIG_TYPE_LIST || scalar_is_null(rd)) {
+    if (rd->ev.type != YAML_SCALAR_EVENT || row->type == ADV_CONFIG_TYPE_LIST ||
+        scalar_is_null(rd)) {
         (void) snprintf(what, sizeof(what), "expected a %s", type_names[row->type]);
         return at(rd, mark, ADV_INVALID_ARGUMENT, what, row->key);
     }
@@ -320,7 +333,8 @@ static int read_mapping(struct reader *rd)
         yaml_mark_t mark = rd->ev.start_mark;
         if (rd->ev.type != YAML_SCALAR_EVENT)
             return at(rd, mark, ADV_INVALID_ARGUMENT, "expected a key", rd->prefix);
-        int n = snprintf(rd->prefix + len, sizeof(rd->prefix) - len, "%s%s", len ? "." : "", scalar(rd));
+        int n = snprintf(rd->prefix + len, sizeof(rd->prefix) - len, "%s%s", len ? "." : "",
+                         scalar(rd));
         if (n < 0 || (size_t) n >= sizeof(rd->prefix) - len)
             return at(rd, mark, ADV_INVALID_ARGUMENT, "key is too long", "");
         r = next_event(rd);
@@ -361,7 +375,8 @@ static int slurp(const char *file, struct adv_buf *b, struct adv_err *err)
     adv_auto_close int fd = open(file, O_RDONLY | O_CLOEXEC);
 
     if (fd < 0)
-        return adv_err_set_errno(err, errno == EACCES ? ADV_PERMISSION_DENIED : ADV_NOT_FOUND, errno, "%.180s", file);
+        return adv_err_set_errno(err, errno == EACCES ? ADV_PERMISSION_DENIED : ADV_NOT_FOUND,
+                                 errno, "%.180s", file);
     for (;;) {
         char chunk[4096];
         ssize_t n = read(fd, chunk, sizeof(chunk));
@@ -373,7 +388,8 @@ static int slurp(const char *file, struct adv_buf *b, struct adv_err *err)
         if (n == 0)
             return 0;
         if (adv_buf_append(b, chunk, (size_t) n) < 0)
-            return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "%.180s: larger than %d bytes", file, MAX_FILE_BYTES);
+            return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "%.180s: larger than %d bytes", file,
+                               MAX_FILE_BYTES);
     }
 }
 
@@ -479,8 +495,8 @@ struct adv_config *adv_config_free(struct adv_config *c)
     return NULL;
 }
 
-int adv_config_load(const struct adv_config_table *table, const char *file, int n_args, char *const *args,
-                    struct adv_config **ret, struct adv_err *err)
+int adv_config_load(const struct adv_config_table *table, const char *file, int n_args,
+                    char *const *args, struct adv_config **ret, struct adv_err *err)
 {
     struct adv_config *c = calloc(1, sizeof(*c));
     int r = 0;
@@ -525,7 +541,7 @@ enum adv_config_source adv_config_source(const struct adv_config *c, const char 
 {
     const struct adv_config_row *row = find_row(c->table, key, strlen(key));
 
-    return row ? (enum adv_config_source) *source_of(c, row) : ADV_CONFIG_FROM_DEFAULT;
+    return row ? (enum adv_config_source) * source_of(c, row) : ADV_CONFIG_FROM_DEFAULT;
 }
 
 /* ---- text of a value ---- */
@@ -554,7 +570,8 @@ static void put_yaml_string(struct adv_buf *b, const char *s)
     (void) adv_buf_append_byte(b, '"');
 }
 
-static void put_value(const struct adv_config *c, const struct adv_config_row *row, struct adv_buf *b)
+static void put_value(const struct adv_config *c, const struct adv_config_row *row,
+                      struct adv_buf *b)
 {
     const void *m = member(c, row);
     char num[ADV_NUM_TEXT_SIZE];
@@ -598,10 +615,14 @@ static void put_value(const struct adv_config *c, const struct adv_config_row *r
 static void swap_value(struct adv_config *a, struct adv_config *b, const struct adv_config_row *row)
 {
     static const size_t sizes[] = {
-        [ADV_CONFIG_TYPE_STRING] = sizeof(char *),     [ADV_CONFIG_TYPE_PATH] = sizeof(char *),
-        [ADV_CONFIG_TYPE_BOOL] = sizeof(bool),         [ADV_CONFIG_TYPE_INT] = sizeof(int64_t),
-        [ADV_CONFIG_TYPE_DURATION_MS] = sizeof(int64_t), [ADV_CONFIG_TYPE_SIZE] = sizeof(int64_t),
-        [ADV_CONFIG_TYPE_ENUM] = sizeof(int),          [ADV_CONFIG_TYPE_LIST] = sizeof(struct adv_config_list),
+        [ADV_CONFIG_TYPE_STRING] = sizeof(char *),
+        [ADV_CONFIG_TYPE_PATH] = sizeof(char *),
+        [ADV_CONFIG_TYPE_BOOL] = sizeof(bool),
+        [ADV_CONFIG_TYPE_INT] = sizeof(int64_t),
+        [ADV_CONFIG_TYPE_DURATION_MS] = sizeof(int64_t),
+        [ADV_CONFIG_TYPE_SIZE] = sizeof(int64_t),
+        [ADV_CONFIG_TYPE_ENUM] = sizeof(int),
+        [ADV_CONFIG_TYPE_LIST] = sizeof(struct adv_config_list),
     };
     char tmp[sizeof(struct adv_config_list)];
     size_t n = sizes[row->type];
@@ -614,8 +635,9 @@ static void swap_value(struct adv_config *a, struct adv_config *b, const struct 
     *source_of(b, row) = src;
 }
 
-int adv_config_reload(struct adv_config **c, void (*changed)(void *user, const struct adv_config_row *row),
-                      void *user, struct adv_err *err)
+int adv_config_reload(struct adv_config **c,
+                      void (*changed)(void *user, const struct adv_config_row *row), void *user,
+                      struct adv_err *err)
 {
     struct adv_config *old = *c, *fresh = NULL;
     const struct adv_config_table *t = old->table;
@@ -710,29 +732,34 @@ static void put_range(const struct adv_config_row *row, FILE *out)
 
 void adv_config_dump_docs(const struct adv_config_table *table, FILE *out)
 {
-    (void) fprintf(out, "| key | type | range | default | reload | meaning |\n|---|---|---|---|---|---|\n");
+    (void) fprintf(
+        out, "| key | type | range | default | reload | meaning |\n|---|---|---|---|---|---|\n");
     for (size_t i = 0; i < table->n_rows; i++) {
         const struct adv_config_row *row = &table->rows[i];
 
-        (void) fprintf(out, "| `%s` | %s | ", row->key, row->type == ADV_CONFIG_TYPE_ENUM ? "enum" : type_names[row->type]);
+        (void) fprintf(out, "| `%s` | %s | ", row->key,
+                       row->type == ADV_CONFIG_TYPE_ENUM ? "enum" : type_names[row->type]);
         put_range(row, out);
-        (void) fprintf(out, " | %s%s%s | %s | %s |\n", *row->def ? "`" : "", *row->def ? row->def : "none",
-                       *row->def ? "`" : "", reload_names[row->reload], row->text);
+        (void) fprintf(out, " | %s%s%s | %s | %s |\n", *row->def ? "`" : "",
+                       *row->def ? row->def : "none", *row->def ? "`" : "",
+                       reload_names[row->reload], row->text);
     }
 }
 
 static void help(const struct adv_config_table *t)
 {
-    printf("Usage: %s [--config FILE] [--KEY=VALUE ...]\n\n%s\n\n"
-           "  --config FILE          read this YAML file\n"
-           "  --check-config         check the configuration and exit (0 good, 1 bad)\n"
-           "  --dump-config          print the effective configuration with the source of each value\n"
-           "  --dump-config-docs     print the reference of all keys as Markdown\n"
-           "  --version, --help\n\n"
-           "Each key may stand in the file, as %s_KEY in the environment, or as a flag:\n\n",
-           t->program, t->about, t->env_prefix);
+    printf(
+        "Usage: %s [--config FILE] [--KEY=VALUE ...]\n\n%s\n\n"
+        "  --config FILE          read this YAML file\n"
+        "  --check-config         check the configuration and exit (0 good, 1 bad)\n"
+        "  --dump-config          print the effective configuration with the source of each value\n"
+        "  --dump-config-docs     print the reference of all keys as Markdown\n"
+        "  --version, --help\n\n"
+        "Each key may stand in the file, as %s_KEY in the environment, or as a flag:\n\n",
+        t->program, t->about, t->env_prefix);
     for (size_t i = 0; i < t->n_rows; i++)
-        printf("  --%-28s %s (default %s)\n", t->rows[i].key, t->rows[i].text, *t->rows[i].def ? t->rows[i].def : "none");
+        printf("  --%-28s %s (default %s)\n", t->rows[i].key, t->rows[i].text,
+               *t->rows[i].def ? t->rows[i].def : "none");
 }
 
 bool adv_config_main(const struct adv_config_table *table, int argc, char **argv, int *ret_rest,

@@ -3,7 +3,7 @@
 #define ADV_COMMON_DIGEST_H
 
 /* SHA-256. Any thread (one owner per object), never blocks.
- * Errors of all: -ADV_RESOURCE_EXHAUSTED (no memory), -ADV_INTERNAL (the crypto library refused). */
+ * Errors of all: -ADV_RESOURCE_EXHAUSTED (no memory), -ADV_INTERNAL (crypto library refused). */
 
 #include <stdint.h>
 
@@ -16,12 +16,15 @@ struct adv_sha256 {
     void *ctx_;
 };
 
-adv_must_check int adv_sha256(const void *bytes, size_t len, uint8_t ret[ADV_SHA256_LEN], struct adv_err *err);
+adv_must_check int adv_sha256(const void *bytes, size_t len, uint8_t ret[ADV_SHA256_LEN],
+                              struct adv_err *err);
 
 adv_must_check int adv_sha256_init(struct adv_sha256 *h, struct adv_err *err);
-adv_must_check int adv_sha256_update(struct adv_sha256 *h, const void *bytes, size_t len, struct adv_err *err);
+adv_must_check int adv_sha256_update(struct adv_sha256 *h, const void *bytes, size_t len,
+                                     struct adv_err *err);
 /* Ends the computation; @h then only takes adv_sha256_done(). */
-adv_must_check int adv_sha256_final(struct adv_sha256 *h, uint8_t ret[ADV_SHA256_LEN], struct adv_err *err);
+adv_must_check int adv_sha256_final(struct adv_sha256 *h, uint8_t ret[ADV_SHA256_LEN],
+                                    struct adv_err *err);
 void adv_sha256_done(struct adv_sha256 *h);
 
 /* Lower-case hex of @len bytes into @out of 2 * len + 1 bytes. Returns @out. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Errors are fixed-size and owned by the caller: reporting "out of memory" must not need memory, and an error that
- * crosses five layers is written once and wrapped, not copied. Text that does not fit is cut at a character
- * boundary, because it goes into protocol fields that must be UTF-8. */
+/* Errors are fixed-size and owned by the caller: reporting "out of memory" must not need memory,
+ * and an error that crosses five layers is written once and wrapped, not copied. Text that does not
+ * fit is cut at a character boundary, because it goes into protocol fields that must be UTF-8. */
 
 #include "common/err.h"
 
@@ -59,13 +59,13 @@ static ADV_PRINTF(3, 0) void format(char *dst, size_t cap, const char *fmt, va_l
         trim_partial(dst, cap - 1);
 }
 
-static ADV_PRINTF(5, 0) int set(struct adv_err *err, enum adv_code code, const char *reason, int sys_errno,
-                                const char *fmt, va_list ap)
+static ADV_PRINTF(5, 0) int set(struct adv_err *err, enum adv_code code, const char *reason,
+                                int sys_errno, const char *fmt, va_list ap)
 {
     if (err) {
         int keep = errno;
 
-        *err = (struct adv_err) { .code = code, .reason = reason, .sys_errno = sys_errno };
+        *err = (struct adv_err){ .code = code, .reason = reason, .sys_errno = sys_errno };
         format(err->msg, sizeof(err->msg), fmt, ap);
         errno = keep;
     }
@@ -82,7 +82,8 @@ int adv_err_set(struct adv_err *err, enum adv_code code, const char *fmt, ...)
     return r;
 }
 
-int adv_err_set_reason(struct adv_err *err, enum adv_code code, const char *reason, const char *fmt, ...)
+int adv_err_set_reason(struct adv_err *err, enum adv_code code, const char *reason, const char *fmt,
+                       ...)
 {
     va_list ap;
 
@@ -104,7 +105,8 @@ int adv_err_set_errno(struct adv_err *err, enum adv_code code, int sys_errno, co
         const char *text = strerrordesc_np(sys_errno);
         size_t len = strlen(err->msg);
 
-        (void) snprintf(err->msg + len, sizeof(err->msg) - len, ": %s", text ? text : "unknown error");
+        (void) snprintf(err->msg + len, sizeof(err->msg) - len, ": %s",
+                        text ? text : "unknown error");
         errno = keep;
     }
     return r;

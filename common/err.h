@@ -2,8 +2,9 @@
 #ifndef ADV_COMMON_ERR_H
 #define ADV_COMMON_ERR_H
 
-/* One error type for the whole tree. Functions return 0 or a negative code (-ADV_NOT_FOUND) and describe the
- * failure in a `struct adv_err` that the caller owns and may leave out (NULL). No heap: it works when memory is gone.
+/* One error type for the whole tree. Functions return 0 or a negative code (-ADV_NOT_FOUND) and
+ * describe the failure in a `struct adv_err` that the caller owns and may leave out (NULL). No
+ * heap: it works when memory is gone.
  *
  *     return adv_err_set(err, ADV_NOT_FOUND, "job %u: no such record", id);
  *
@@ -36,7 +37,7 @@ enum adv_code {
 
 struct adv_err {
     enum adv_code code;
-    const char *reason; /* static text such as "HISTORY_COMPACTED", or NULL; travels as google.rpc.ErrorInfo.reason */
+    const char *reason; /* static text such as "HISTORY_COMPACTED", or NULL; ErrorInfo.reason */
     char field[64];     /* path of the offending input, "job.name", or "" */
     int retry_after_ms; /* 0: no hint */
     int sys_errno;      /* 0: none */
@@ -47,14 +48,15 @@ struct adv_err {
 int adv_err_set(struct adv_err *err, enum adv_code code, const char *fmt, ...) ADV_PRINTF(3, 4);
 
 /* The same with a reason; @reason is kept by pointer, so it must be static text. */
-int adv_err_set_reason(struct adv_err *err, enum adv_code code, const char *reason, const char *fmt, ...)
-    ADV_PRINTF(4, 5);
+int adv_err_set_reason(struct adv_err *err, enum adv_code code, const char *reason, const char *fmt,
+                       ...) ADV_PRINTF(4, 5);
 
 /* The same for a failed system call: appends ": " and the text of @sys_errno. */
 int adv_err_set_errno(struct adv_err *err, enum adv_code code, int sys_errno, const char *fmt, ...)
     ADV_PRINTF(4, 5);
 
-/* Names the offending input of an error that is already set. Returns -err->code (-ADV_INVALID_ARGUMENT when
+/* Names the offending input of an error that is already set. Returns -err->code
+ * (-ADV_INVALID_ARGUMENT when
  * @err is NULL). */
 int adv_err_field(struct adv_err *err, const char *fmt, ...) ADV_PRINTF(2, 3);
 

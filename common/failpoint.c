@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Counters live in shared anonymous memory because some points are passed only by forked children, where each child
- * would otherwise start from zero and "@2" would never come. */
+/* Counters live in shared anonymous memory because some points are passed only by forked children,
+ * where each child would otherwise start from zero and "@2" would never come. */
 
 #include "common/failpoint.h"
 
@@ -75,7 +75,8 @@ static void init(void)
     if (!env || !*env)
         return;
     adv_auto_free char *copy = strdup(env);
-    void *mem = mmap(NULL, MAX_POINTS * sizeof(*hits), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *mem = mmap(NULL, MAX_POINTS * sizeof(*hits), PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (!copy || mem == MAP_FAILED)
         malformed("(no memory)");
     hits = mem;
@@ -112,7 +113,8 @@ void adv_failpoint_hit(const char *name)
         const struct point *p = &points[i];
         const struct timespec tick = { .tv_nsec = 10 * 1000 * 1000 };
 
-        if (strcmp(p->name, name) != 0 || __atomic_add_fetch(&hits[i], 1, __ATOMIC_RELAXED) != p->count)
+        if (strcmp(p->name, name) != 0 ||
+            __atomic_add_fetch(&hits[i], 1, __ATOMIC_RELAXED) != p->count)
             continue;
         say(name);
         switch (p->action) {

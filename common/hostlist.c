@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Names are kept in an array in order of appearance; a second array of positions, sorted by name, makes lookup a binary
- * search. Names mostly arrive sorted, so an insert into the index is an append. A hash table would cost more
- * memory per job than the names themselves.
+/* Names are kept in an array in order of appearance; a second array of positions, sorted by name,
+ * makes lookup a binary search. Names mostly arrive sorted, so an insert into the index is an
+ * append. A hash table would cost more memory per job than the names themselves.
  *
- * Expansion is counted before anything is allocated: the product of all dimensions must fit the limit. Output
- * compresses the last run of digits of each name: for every (text before, text after) the numbers become ranges. A
- * number that is zero-padded keeps its width; "9" and "10" join because 10 printed with width 1 is "10". */
+ * Expansion is counted before anything is allocated: the product of all dimensions must fit the
+ * limit. Output compresses the last run of digits of each name: for every (text before, text after)
+ * the numbers become ranges. A number that is zero-padded keeps its width; "9" and "10" join
+ * because 10 printed with width 1 is "10". */
 
 #include "common/hostlist.h"
 
@@ -86,8 +87,8 @@ static bool find(const struct adv_hostlist *hl, const char *name, size_t *ret_at
 
 static bool name_char(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
-           c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
 }
 
 static int no_memory(struct adv_err *err)
@@ -133,7 +134,8 @@ int adv_hostlist_add(struct adv_hostlist *hl, const char *name, struct adv_err *
         return adv_err_set(err, ADV_INVALID_ARGUMENT, "host name of %zu characters", len);
     for (size_t i = 0; i < len; i++) {
         if (!name_char(name[i]))
-            return adv_err_set(err, ADV_INVALID_ARGUMENT, "host name: unexpected character at %zu", i + 1);
+            return adv_err_set(err, ADV_INVALID_ARGUMENT, "host name: unexpected character at %zu",
+                               i + 1);
     }
     return add(hl, name, err);
 }
@@ -170,7 +172,7 @@ static bool next_range(const char **p, const char *end, struct range *r)
         return false;
     if (s < end && s + 1 == end)
         return false; /* trailing comma */
-    *r = (struct range) { v[0], i ? v[1] : v[0], len[0] };
+    *r = (struct range){ v[0], i ? v[1] : v[0], len[0] };
     *p = s < end ? s + 1 : s;
     return true;
 }
@@ -185,7 +187,8 @@ struct parser {
 
 static int bad(const struct parser *ps, const char *at, const char *what, struct adv_err *err)
 {
-    return adv_err_set(err, ADV_INVALID_ARGUMENT, "host list: %s at character %zu", what, (size_t) (at - ps->text) + 1);
+    return adv_err_set(err, ADV_INVALID_ARGUMENT, "host list: %s at character %zu", what,
+                       (size_t) (at - ps->text) + 1);
 }
 
 /* Finds the end of one comma-separated entry, its brackets and how many hosts it stands for. */
@@ -207,7 +210,7 @@ static int scan_entry(struct parser *ps, const char *s, const char **ret_end, ui
         if (ps->n_dims == MAX_DIMENSIONS)
             return bad(ps, s, "too many brackets", err);
         struct dim *d = &ps->dims[ps->n_dims++];
-        *d = (struct dim) { .start = s + 1, .end = close };
+        *d = (struct dim){ .start = s + 1, .end = close };
         const char *p = d->start;
         do {
             struct range r;
@@ -217,7 +220,8 @@ static int scan_entry(struct parser *ps, const char *s, const char **ret_end, ui
             d->count += r.hi - r.lo + 1;
         } while (p < d->end);
         if (__builtin_mul_overflow(count, d->count, &count) || count > ps->hl->max)
-            return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "host list: more than %zu hosts", ps->hl->max);
+            return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "host list: more than %zu hosts",
+                               ps->hl->max);
         s = close;
     }
     *ret_end = s;
@@ -226,7 +230,8 @@ static int scan_entry(struct parser *ps, const char *s, const char **ret_end, ui
 }
 
 /* Appends all names made from [s, end) after the first @len characters of ps->name. */
-static int expand(struct parser *ps, const char *s, const char *end, size_t dim, size_t len, struct adv_err *err)
+static int expand(struct parser *ps, const char *s, const char *end, size_t dim, size_t len,
+                  struct adv_err *err)
 {
     const char *stop = dim < ps->n_dims ? ps->dims[dim].start - 1 : end;
     size_t plain = (size_t) (stop - s);
@@ -312,7 +317,8 @@ bool adv_hostlist_remove(struct adv_hostlist *hl, const char *name)
     return true;
 }
 
-int adv_hostlist_union(struct adv_hostlist *hl, const struct adv_hostlist *other, struct adv_err *err)
+int adv_hostlist_union(struct adv_hostlist *hl, const struct adv_hostlist *other,
+                       struct adv_err *err)
 {
     size_t before = hl->n;
 
@@ -365,7 +371,8 @@ static struct part split(const char *name)
     if (end == 0)
         return p;
     size_t start = end;
-    while (start > 0 && end - start < MAX_DIGITS && name[start - 1] >= '0' && name[start - 1] <= '9')
+    while (start > 0 && end - start < MAX_DIGITS && name[start - 1] >= '0' &&
+           name[start - 1] <= '9')
         start--;
     p.pre = start;
     p.num = end - start;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* jansson recurses up to 2048 levels and refuses a document for one bad byte. Both are wrong for text that schedulers
- * pass on from users: depth is counted before parsing, and bad bytes are replaced. */
+/* jansson recurses up to 2048 levels and refuses a document for one bad byte. Both are wrong for
+ * text that schedulers pass on from users: depth is counted before parsing, and bad bytes are
+ * replaced. */
 
 #include "common/json.h"
 
@@ -32,13 +33,15 @@ static bool too_deep(const char *s, size_t len)
     return false;
 }
 
-int adv_json_parse(const void *bytes, size_t len, size_t max_bytes, json_t **ret, struct adv_err *err)
+int adv_json_parse(const void *bytes, size_t len, size_t max_bytes, json_t **ret,
+                   struct adv_err *err)
 {
     adv_auto_free char *fixed = NULL;
     json_error_t je;
 
     if (len > max_bytes)
-        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "JSON of %zu bytes is over the limit of %zu", len, max_bytes);
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED,
+                           "JSON of %zu bytes is over the limit of %zu", len, max_bytes);
     if (!adv_utf8_valid(bytes, len)) {
         fixed = adv_utf8_lossy(bytes, len);
         if (!fixed)
@@ -47,7 +50,8 @@ int adv_json_parse(const void *bytes, size_t len, size_t max_bytes, json_t **ret
         len = strlen(fixed);
     }
     if (too_deep(bytes, len))
-        return adv_err_set(err, ADV_INVALID_ARGUMENT, "JSON is nested deeper than %d levels", ADV_JSON_MAX_DEPTH);
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "JSON is nested deeper than %d levels",
+                           ADV_JSON_MAX_DEPTH);
     json_t *root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
     if (!root)
         return adv_err_set(err,
@@ -101,7 +105,8 @@ int adv_json_get_bool(const json_t *obj, const char *key, bool *ret, struct adv_
     return 0;
 }
 
-int adv_json_get_i64(const json_t *obj, const char *key, int64_t min, int64_t max, int64_t *ret, struct adv_err *err)
+int adv_json_get_i64(const json_t *obj, const char *key, int64_t min, int64_t max, int64_t *ret,
+                     struct adv_err *err)
 {
     json_t *v = NULL;
     int r = find(obj, key, &v, err);
@@ -116,7 +121,8 @@ int adv_json_get_i64(const json_t *obj, const char *key, int64_t min, int64_t ma
     return 0;
 }
 
-int adv_json_get_f64(const json_t *obj, const char *key, double min, double max, double *ret, struct adv_err *err)
+int adv_json_get_f64(const json_t *obj, const char *key, double min, double max, double *ret,
+                     struct adv_err *err)
 {
     json_t *v = NULL;
     int r = find(obj, key, &v, err);

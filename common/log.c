@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A line is built on the stack and written once, so threads need no lock and a forked child cannot inherit a held
- * one. Text from outside is escaped to printable ASCII plus valid UTF-8: a job name cannot forge a second line nor
- * drive a terminal. */
+/* A line is built on the stack and written once, so threads need no lock and a forked child cannot
+ * inherit a held one. Text from outside is escaped to printable ASCII plus valid UTF-8: a job name
+ * cannot forge a second line nor drive a terminal. */
 
 #include "common/log.h"
 
@@ -67,7 +67,7 @@ static bool plain(const char *s)
         return false;
     for (; *s; s++) {
         if (*s <= ' ' || *s == '"' || *s == '=' || *s == '\\' || *s == 0x7F)
-            return false; /* char is signed or not: bytes above 0x7F are quoted or pass, both fine */
+            return false; /* bytes above 0x7F are quoted or pass: both fine */
     }
     return true;
 }
@@ -106,7 +106,8 @@ static void put_value(struct line *l, const char *s)
     if (!s)
         s = "-";
     len = strnlen(s, ADV_LOG_VALUE_MAX + 1);
-    n = adv_utf8_lossy_buf(cut, ADV_LOG_VALUE_MAX + 1, s, len < ADV_LOG_VALUE_MAX ? len : ADV_LOG_VALUE_MAX);
+    n = adv_utf8_lossy_buf(cut, ADV_LOG_VALUE_MAX + 1, s,
+                           len < ADV_LOG_VALUE_MAX ? len : ADV_LOG_VALUE_MAX);
     if (len > ADV_LOG_VALUE_MAX)
         memcpy(cut + n, "\xE2\x80\xA6", 4); /* … and the NUL; @cut has the room */
     if (conf.format == ADV_LOG_TEXT && plain(cut))
@@ -179,7 +180,8 @@ void adv_log_write(enum adv_log_level level, const char *topic, const char *even
             put_number(&l, &f);
     }
     va_end(ap);
-    const char *tail = conf.format == ADV_LOG_TEXT ? (l.full ? " cut=1\n" : "\n") : (l.full ? ",\"cut\":1}\n" : "}\n");
+    const char *tail = conf.format == ADV_LOG_TEXT ? (l.full ? " cut=1\n" : "\n")
+                                                   : (l.full ? ",\"cut\":1}\n" : "}\n");
     memcpy(l.data + l.len, tail, strlen(tail));
     l.len += strlen(tail);
     ssize_t n;
@@ -202,7 +204,8 @@ bool adv_log_ratelimit(struct adv_ratelimit *rl, unsigned int per_second)
             return false;
         }
         want = now << 32 | (count + 1);
-    } while (!__atomic_compare_exchange_n(&rl->state_, &old, want, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    } while (!__atomic_compare_exchange_n(&rl->state_, &old, want, false, __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED));
     return true;
 }
 

@@ -12,13 +12,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#define adv_must_check  __attribute__((warn_unused_result))
+#define adv_must_check   __attribute__((warn_unused_result))
 #define ADV_PRINTF(a, b) __attribute__((format(printf, a, b)))
 
 #define ADV_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
 /* The object of type @type whose @member is at @ptr. */
-#define ADV_CONTAINER_OF(ptr, type, member) ((type *) (void *) ((char *) (ptr) - offsetof(type, member)))
+#define ADV_CONTAINER_OF(ptr, type, member)                                                        \
+    ((type *) (void *) ((char *) (ptr) -offsetof(type, member)))
 
 /* Cleanup functions keep errno, so a failing function may return while its locals go. */
 static inline void adv_cleanup_free(void *p)
@@ -44,28 +45,29 @@ static inline void adv_cleanup_close(int *fd)
 #define adv_auto_free  __attribute__((cleanup(adv_cleanup_free)))
 #define adv_auto_close __attribute__((cleanup(adv_cleanup_close)))
 
-/* In a header: ADV_DEFINE_CLEANUP(attempt, attempt_unref), then in a function: ADV_AUTO(attempt) at = NULL;
+/* In a header: ADV_DEFINE_CLEANUP(attempt, attempt_unref);
+ * in a function: ADV_AUTO(attempt) at = NULL;
  * The variable is a `struct attempt *`; @func is called once with it when it is not NULL. */
-#define ADV_DEFINE_CLEANUP(type, func)                  \
-    static inline void type##_cleanup_(struct type **p) \
-    {                                                   \
-        if (*p) {                                       \
-            int keep_ = errno;                          \
-            (void) func(*p);                            \
-            errno = keep_;                              \
-        }                                               \
-    }                                                   \
+#define ADV_DEFINE_CLEANUP(type, func)                                                             \
+    static inline void type##_cleanup_(struct type **p)                                            \
+    {                                                                                              \
+        if (*p) {                                                                                  \
+            int keep_ = errno;                                                                     \
+            (void) func(*p);                                                                       \
+            errno = keep_;                                                                         \
+        }                                                                                          \
+    }                                                                                              \
     struct type
 #define ADV_AUTO(type) __attribute__((cleanup(type##_cleanup_))) struct type *
 
 /* The same for an object held by value: ADV_AUTO_DONE(adv_buf) b = ...; */
-#define ADV_DEFINE_DONE(type, func)                    \
-    static inline void type##_done_(struct type *p)    \
-    {                                                  \
-        int keep_ = errno;                             \
-        func(p);                                       \
-        errno = keep_;                                 \
-    }                                                  \
+#define ADV_DEFINE_DONE(type, func)                                                                \
+    static inline void type##_done_(struct type *p)                                                \
+    {                                                                                              \
+        int keep_ = errno;                                                                         \
+        func(p);                                                                                   \
+        errno = keep_;                                                                             \
+    }                                                                                              \
     struct type
 #define ADV_AUTO_DONE(type) __attribute__((cleanup(type##_done_))) struct type
 

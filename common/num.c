@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* strtol and friends skip blanks, take signs and prefixes, depend on errno and need four checks at each call site.
- * Here digits are read by hand; a decimal fraction is kept as an integer numerator over a power of ten, so no
- * floating point rounds a duration. */
+/* strtol and friends skip blanks, take signs and prefixes, depend on errno and need four checks at
+ * each call site. Here digits are read by hand; a decimal fraction is kept as an integer numerator
+ * over a power of ten, so no floating point rounds a duration. */
 
 #include "common/num.h"
 
@@ -17,7 +17,8 @@ static bool read_digits(const char **p, uint64_t *ret, bool *ret_overflow)
 
     *ret_overflow = false;
     for (; **p >= '0' && **p <= '9'; (*p)++) {
-        if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, (uint64_t) (**p - '0'), &v))
+        if (__builtin_mul_overflow(v, 10, &v) ||
+            __builtin_add_overflow(v, (uint64_t) (**p - '0'), &v))
             *ret_overflow = true;
     }
     *ret = v;
@@ -33,7 +34,8 @@ int adv_parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *ret, s
     if (!read_digits(&p, &v, &over) || *p != '\0')
         return adv_err_set(err, ADV_INVALID_ARGUMENT, "not a whole number: \"%.40s\"", text);
     if (over || v < min || v > max)
-        return adv_err_set(err, ADV_OUT_OF_RANGE, "%.40s is outside %" PRIu64 "..%" PRIu64, text, min, max);
+        return adv_err_set(err, ADV_OUT_OF_RANGE, "%.40s is outside %" PRIu64 "..%" PRIu64, text,
+                           min, max);
     *ret = v;
     return 0;
 }
@@ -49,7 +51,8 @@ int adv_parse_i64(const char *text, int64_t min, int64_t max, int64_t *ret, stru
     over = over || v > (uint64_t) INT64_MAX + (neg ? 1U : 0U);
     int64_t s = over ? 0 : neg ? (int64_t) (0 - v) : (int64_t) v;
     if (over || s < min || s > max)
-        return adv_err_set(err, ADV_OUT_OF_RANGE, "%.40s is outside %" PRId64 "..%" PRId64, text, min, max);
+        return adv_err_set(err, ADV_OUT_OF_RANGE, "%.40s is outside %" PRId64 "..%" PRId64, text,
+                           min, max);
     *ret = s;
     return 0;
 }
@@ -77,8 +80,8 @@ static const struct unit size_units[] = {
     { "TB", INT64_C(1000000000000) },
 };
 
-static int parse_units(const char *text, const struct unit *units, size_t n, const char *what, int64_t min,
-                       int64_t max, int64_t *ret, struct adv_err *err)
+static int parse_units(const char *text, const struct unit *units, size_t n, const char *what,
+                       int64_t min, int64_t max, int64_t *ret, struct adv_err *err)
 {
     const char *p = text;
     uint64_t whole, frac = 0, scale = 1;
@@ -116,16 +119,18 @@ bad:
     return adv_err_set(err, ADV_INVALID_ARGUMENT, "not a %s: \"%.40s\"", what, text);
 }
 
-int adv_parse_duration_ms(const char *text, int64_t min_ms, int64_t max_ms, int64_t *ret_ms, struct adv_err *err)
+int adv_parse_duration_ms(const char *text, int64_t min_ms, int64_t max_ms, int64_t *ret_ms,
+                          struct adv_err *err)
 {
-    return parse_units(text, duration_units, ADV_ARRAY_LEN(duration_units), "duration (200ms, 1.5s, 5m, 2h, 1d)",
-                       min_ms, max_ms, ret_ms, err);
+    return parse_units(text, duration_units, ADV_ARRAY_LEN(duration_units),
+                       "duration (200ms, 1.5s, 5m, 2h, 1d)", min_ms, max_ms, ret_ms, err);
 }
 
-int adv_parse_size(const char *text, int64_t min_bytes, int64_t max_bytes, int64_t *ret_bytes, struct adv_err *err)
+int adv_parse_size(const char *text, int64_t min_bytes, int64_t max_bytes, int64_t *ret_bytes,
+                   struct adv_err *err)
 {
-    return parse_units(text, size_units, ADV_ARRAY_LEN(size_units), "size (4096, 64KiB, 10MB)", min_bytes, max_bytes,
-                       ret_bytes, err);
+    return parse_units(text, size_units, ADV_ARRAY_LEN(size_units), "size (4096, 64KiB, 10MB)",
+                       min_bytes, max_bytes, ret_bytes, err);
 }
 
 static const char *format_units(int64_t v, const struct unit *units, size_t n, const char *zero,

@@ -1,21 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* uv_spawn is not used because it offers no place between fork and exec, and the promise "no scheduler command runs
- * after its lease" needs one (see kill_at_boot_us). Everything in the child is async-signal-safe.
+/* uv_spawn is not used because it offers no place between fork and exec, and the promise "no
+ * scheduler command runs after its lease" needs one (see kill_at_boot_us). Everything in the child
+ * is async-signal-safe.
  *
  * The order in the child matters:
- *   1. session, descriptors, user; PR_SET_PDEATHSIG after the user changed, because the change clears it;
+ *   1. session, descriptors, user; PR_SET_PDEATHSIG after the user changed, because the change
+ *   clears it;
  *   2. all descriptors are first moved above the wanted range, so that no dup2 destroys a source;
- *   3. the timer: rest computed, armed, clock read again. A freeze between computing and arming would make the rest too
- *      long; the second reading finds that and the step is repeated. After arming, a freeze of any length ends in
+ *   3. the timer: rest computed, armed, clock read again. A freeze between computing and arming
+ *   would make the rest too
+ *      long; the second reading finds that and the step is repeated. After arming, a freeze of any
+ *      length ends in
  *      SIGALRM on thaw.
  *
- * Exit is noticed by one SIGCHLD watcher for each child, each calling waitpid on its own pid only: children of other code
- * are left alone. A status pipe that closes on exec carries the errno of a failed exec; it is read after exit, so nothing
- * waits for a child that is frozen before exec.
+ * Exit is noticed by one SIGCHLD watcher for each child, each calling waitpid on its own pid only:
+ * children of other code are left alone. A status pipe that closes on exec carries the errno of a
+ * failed exec; it is read after exit, so nothing waits for a child that is frozen before exec.
  *
- * A finished child whose descendants keep stdout open (an ssh control master) is reported EOF_GRACE_MS after its
- * exit. */
+ * A finished child whose descendants keep stdout open (an ssh control master) is reported
+ * EOF_GRACE_MS after its exit. */
 
 #include "common/spawn.h"
 
@@ -99,7 +103,8 @@ static void reset_signals(void)
     sigset_t none;
 
     for (int s = 1; s < NSIG; s++)
-        (void) sigaction(s, &sa, NULL); /* KILL, STOP and the C library's own two are refused: fine */
+        (void) sigaction(s, &sa,
+                         NULL); /* KILL, STOP and the C library's own two are refused: fine */
     (void) sigemptyset(&none);
     (void) sigprocmask(SIG_SETMASK, &none, NULL);
 }
@@ -109,7 +114,8 @@ static void arm_timer(int64_t kill_at)
 {
     for (;;) {
         int64_t now = adv_boot_us(), rest = kill_at - now;
-        struct itimerval it = { .it_value = { .tv_sec = rest / 1000000, .tv_usec = rest % 1000000 } };
+        struct itimerval it = { .it_value = { .tv_sec = rest / 1000000,
+                                              .tv_usec = rest % 1000000 } };
 
         if (rest <= 0)
             _exit(EXIT_FROZEN);
@@ -149,8 +155,9 @@ static _Noreturn void child_main(const struct child *c)
         for (int fd = n; fd < 65536; fd++) /* kernel before 5.9 */
             (void) close(fd);
     }
-    if (o->drop_user && (setgroups(o->n_groups, o->groups) < 0 || setresgid(o->gid, o->gid, o->gid) < 0 ||
-                         setresuid(o->uid, o->uid, o->uid) < 0))
+    if (o->drop_user &&
+        (setgroups(o->n_groups, o->groups) < 0 || setresgid(o->gid, o->gid, o->gid) < 0 ||
+         setresuid(o->uid, o->uid, o->uid) < 0))
         child_fail(c, status);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         child_fail(c, status);
@@ -399,15 +406,15 @@ struct fds {
 
 static void fds_done(struct fds *f)
 {
-    int *all[] = { &f->in[0], &f->in[1], &f->out[0], &f->out[1], &f->err[0], &f->err[1], &f->status[0],
-                   &f->status[1], &f->null };
+    int *all[] = { &f->in[0],  &f->in[1],     &f->out[0],    &f->out[1], &f->err[0],
+                   &f->err[1], &f->status[0], &f->status[1], &f->null };
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(all); i++)
         close_fd(all[i]);
 }
 
-static int start(uv_loop_t *loop, const struct adv_spawn_opts *o, bool hand_over, int *ret_in, int *ret_out,
-                 struct adv_spawn **ret, struct adv_err *err)
+static int start(uv_loop_t *loop, const struct adv_spawn_opts *o, bool hand_over, int *ret_in,
+                 int *ret_out, struct adv_spawn **ret, struct adv_err *err)
 {
     struct fds f = { { -1, -1 }, { -1, -1 }, { -1, -1 }, { -1, -1 }, -1 };
     bool want_in = hand_over || o->stdin_len > 0, want_out = hand_over || o->stdout_max > 0;
@@ -443,7 +450,8 @@ static int start(uv_loop_t *loop, const struct adv_spawn_opts *o, bool hand_over
     sp->sigchld.data = sp->timer.data = sp;
 
     f.null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (f.null < 0 || (want_in && pipe2(f.in, O_CLOEXEC) < 0) || (want_out && pipe2(f.out, O_CLOEXEC) < 0) ||
+    if (f.null < 0 || (want_in && pipe2(f.in, O_CLOEXEC) < 0) ||
+        (want_out && pipe2(f.out, O_CLOEXEC) < 0) ||
         (o->stderr_max > 0 && pipe2(f.err, O_CLOEXEC) < 0) || pipe2(f.status, O_CLOEXEC) < 0) {
         r = adv_err_set_errno(err, ADV_RESOURCE_EXHAUSTED, errno, "spawn %.100s", path);
         goto fail_early;
@@ -456,7 +464,8 @@ static int start(uv_loop_t *loop, const struct adv_spawn_opts *o, bool hand_over
     sp->handles = 1;
     (void) uv_timer_init(loop, &sp->timer);
     sp->handles = 2;
-    r = uv_signal_start(&sp->sigchld, on_sigchld, SIGCHLD); /* before fork, so that no exit is missed */
+    r = uv_signal_start(&sp->sigchld, on_sigchld,
+                        SIGCHLD); /* before fork, so that no exit is missed */
     if (r == 0 && want_in && !hand_over)
         r = stream_open(sp, &sp->in, &f.in[1]);
     if (r == 0 && want_out && !hand_over)
@@ -533,13 +542,14 @@ fail_early:
     return r;
 }
 
-int adv_spawn(uv_loop_t *loop, const struct adv_spawn_opts *opts, struct adv_spawn **ret, struct adv_err *err)
+int adv_spawn(uv_loop_t *loop, const struct adv_spawn_opts *opts, struct adv_spawn **ret,
+              struct adv_err *err)
 {
     return start(loop, opts, false, NULL, NULL, ret, err);
 }
 
-int adv_spawn_pipe(uv_loop_t *loop, const struct adv_spawn_opts *opts, int *ret_stdin_fd, int *ret_stdout_fd,
-                   struct adv_spawn **ret, struct adv_err *err)
+int adv_spawn_pipe(uv_loop_t *loop, const struct adv_spawn_opts *opts, int *ret_stdin_fd,
+                   int *ret_stdout_fd, struct adv_spawn **ret, struct adv_err *err)
 {
     return start(loop, opts, true, ret_stdin_fd, ret_stdout_fd, ret, err);
 }

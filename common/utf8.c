@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* One decoder step serves validity and repair. A bad sequence costs one U+FFFD per maximal subpart, as Unicode
- * recommends, so a truncated character is one mark and not three. */
+/* One decoder step serves validity and repair. A bad sequence costs one U+FFFD per maximal subpart,
+ * as Unicode recommends, so a truncated character is one mark and not three. */
 
 #include "common/utf8.h"
 
 #include <stdint.h>
 
-/* Length of the character at @p (1..4), or 0 when bad; *ret_skip is then how many bytes belong to the bad part. */
+/* Length of the character at @p (1..4), or 0 when bad; *ret_skip is then how many bytes belong to
+ * the bad part. */
 static size_t step(const uint8_t *p, size_t n, size_t *ret_skip)
 {
     uint8_t lo = 0x80, hi = 0xBF;

@@ -2,7 +2,8 @@
 #ifndef ADV_COMMON_UTF8_H
 #define ADV_COMMON_UTF8_H
 
-/* UTF-8 as of RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF. Any thread, never blocks. */
+/* UTF-8 as of RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF. Any thread, never
+ * blocks. */
 
 #include "common/macros.h"
 
@@ -13,10 +14,12 @@ bool adv_utf8_valid(const void *bytes, size_t len);
  * Owner: caller frees. NULL when memory is gone. At most 3 * len + 1 bytes. */
 adv_must_check char *adv_utf8_lossy(const void *bytes, size_t len);
 
-/* The same into @dst of @cap bytes (cap >= 1); cuts only between characters. Returns the length written. */
+/* The same into @dst of @cap bytes (cap >= 1); cuts only between characters. Returns the length
+ * written. */
 size_t adv_utf8_lossy_buf(char *dst, size_t cap, const void *bytes, size_t len);
 
-/* The length of the longest prefix of @len bytes that is at most @max long and ends between characters. */
+/* The length of the longest prefix of @len bytes that is at most @max long and ends between
+ * characters. */
 size_t adv_utf8_cut(const void *bytes, size_t len, size_t max);
 
 #endif

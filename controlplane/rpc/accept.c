@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* gRPC core 1.51 stops listening for ever after one EMFILE from accept4 (grpc/grpc #16058, #20418, #31080; #29308 for
- * ECONNABORTED), and has no limit on connections. Both are mended here, by defining accept4 in the executable:
+/* gRPC core 1.51 stops listening for ever after one EMFILE from accept4 (grpc/grpc #16058, #20418,
+ * #31080; #29308 for ECONNABORTED), and has no limit on connections. Both are mended here, by
+ * defining accept4 in the executable:
  *
- * - On EMFILE/ENFILE a reserve descriptor is given up, the backlog is accepted and closed (core's epoll is
- *   edge-triggered: what stays in the backlog would not be announced again), the reserve is taken back, and the caller
- *   gets EAGAIN, which it handles well. Transient errors become EAGAIN too.
- * - The cap counts descriptors that were handed out. Nobody tells us of their closing, so at the cap the table is swept:
- *   a descriptor that is no socket any more, or another one (its inode differs), is gone. A sweep happens at most every
- *   SWEEP_MS. */
+ * - On EMFILE/ENFILE a reserve descriptor is given up, the backlog is accepted and closed (core's
+ *   epoll is edge-triggered: what stays in the backlog would not be announced again), the reserve
+ *   is taken back, and the caller gets EAGAIN, which it handles well. Transient errors become
+ *   EAGAIN too.
+ * - The cap counts descriptors that were handed out. Nobody tells us of their closing, so at the
+ *   cap the table is swept: a descriptor that is no socket any more, or another one (its inode
+ *   differs), is gone. A sweep happens at most every SWEEP_MS. */
 
 #include "controlplane/rpc/accept.h"
 
@@ -67,7 +69,8 @@ static void sweep(void)
 static void warn(const char *what)
 {
     if (adv_log_ratelimit(&st.log_rate, 1))
-        adv_warn("rpc", what, ADV_FU("over_cap", st.stats.over_cap), ADV_FU("out_of_fds", st.stats.out_of_fds),
+        adv_warn("rpc", what, ADV_FU("over_cap", st.stats.over_cap),
+                 ADV_FU("out_of_fds", st.stats.out_of_fds),
                  ADV_FU("lines_held_back", adv_ratelimit_take_suppressed(&st.log_rate)));
 }
 
@@ -128,10 +131,11 @@ static int accept_locked(int listener, struct sockaddr *addr, socklen_t *len, in
 }
 
 /* Replaces the C library's. */
-__attribute__((visibility("default"))) int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+__attribute__((visibility("default"))) int accept4(int fd, __SOCKADDR_ARG addr,
+                                                   socklen_t *restrict len, int flags)
 {
     (void) pthread_mutex_lock(&st.lock);
-    int r = accept_locked(fd, addr, len, flags);
+    int r = accept_locked(fd, addr.__sockaddr__, len, flags); /* glibc's transparent union */
     int keep = errno;
     (void) pthread_mutex_unlock(&st.lock);
     errno = keep;

@@ -2,16 +2,16 @@
 #ifndef ADV_CONTROLPLANE_RPC_ACCEPT_H
 #define ADV_CONTROLPLANE_RPC_ACCEPT_H
 
-/* The process's own accept4(2). Any thread. The program must be linked with -rdynamic (the rpc dependency does it), so that
- * libgrpc and libuv bind to this definition. */
+/* The process's own accept4(2). Any thread. The program must be linked with -rdynamic (the rpc
+ * dependency does it), so that libgrpc and libuv bind to this definition. */
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "common/err.h"
 
-/* Connections beyond @max_connections of the whole process are accepted and closed at once. Until this is called there is no
- * cap and no reserve descriptor.
+/* Connections beyond @max_connections of the whole process are accepted and closed at once. Until
+ * this is called there is no cap and no reserve descriptor.
  * Errors: -ADV_RESOURCE_EXHAUSTED. */
 adv_must_check int rpc_accept_configure(size_t max_connections, struct adv_err *err);
 

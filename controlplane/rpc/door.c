@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* protobuf-c has no recursion limit (a few kilobytes overflow its stack), does not check UTF-8, cuts strings at an
- * embedded NUL without a word, and can turn a message into forty times its size. The walk below is cheap (one pass, no
- * memory) and leaves protobuf-c only well-formed input of bounded depth.
+/* protobuf-c has no recursion limit (a few kilobytes overflow its stack), does not check UTF-8,
+ * cuts strings at an embedded NUL without a word, and can turn a message into forty times its size.
+ * The walk below is cheap (one pass, no memory) and leaves protobuf-c only well-formed input of
+ * bounded depth.
  *
- * Unknown fields are skipped: protobuf-c keeps them as bytes and does not look inside. Groups are refused; no
- * proto3 encoder makes them. */
+ * Unknown fields are skipped: protobuf-c keeps them as bytes and does not look inside. Groups are
+ * refused; no proto3 encoder makes them. */
 
 #include "controlplane/rpc/door.h"
 
@@ -29,10 +30,12 @@ static int refuse(struct walk *w, const char *reason, const char *what)
     for (int i = 0; i < w->depth && n < sizeof(path); i++) {
         const char *dot = i > 0 ? "." : "";
         int k = w->index[i] < 0 ? snprintf(path + n, sizeof(path) - n, "%s%s", dot, w->names[i])
-                                : snprintf(path + n, sizeof(path) - n, "%s%s[%d]", dot, w->names[i], w->index[i]);
+                                : snprintf(path + n, sizeof(path) - n, "%s%s[%d]", dot, w->names[i],
+                                           w->index[i]);
         n += k > 0 ? (size_t) k : 0;
     }
-    (void) adv_err_set_reason(w->err, ADV_INVALID_ARGUMENT, reason, "%s%s%s", path, *path ? ": " : "", what);
+    (void) adv_err_set_reason(w->err, ADV_INVALID_ARGUMENT, reason, "%s%s%s", path,
+                              *path ? ": " : "", what);
     (void) adv_err_field(w->err, "%s", path);
     return -ADV_INVALID_ARGUMENT;
 }
@@ -70,7 +73,8 @@ static bool skip_scalar(const uint8_t **p, const uint8_t *end, unsigned int wire
     return true;
 }
 
-/* One bit for each field of a message that was seen; enough for the first 256 fields of any message here. */
+/* One bit for each field of a message that was seen; enough for the first 256 fields of any message
+ * here. */
 struct seen {
     uint64_t bits[4];
 };
@@ -93,11 +97,13 @@ static const char *string_fault(const uint8_t *p, size_t len)
     return len > 0 && memchr(p, 0, len) ? "has a NUL character" : NULL;
 }
 
-static int walk_message(struct walk *w, const ProtobufCMessageDescriptor *desc, const uint8_t *p, const uint8_t *end)
+static int walk_message(struct walk *w, const ProtobufCMessageDescriptor *desc, const uint8_t *p,
+                        const uint8_t *end)
 {
     const ProtobufCFieldDescriptor *last = NULL;
     struct seen seen = { { 0 } };
-    int index = 0; /* of @last, counted over a run: encoders write the elements of a list together */
+    int index =
+        0; /* of @last, counted over a run: encoders write the elements of a list together */
 
     while (p < end) {
         uint64_t key, len;
@@ -113,10 +119,12 @@ static int walk_message(struct walk *w, const ProtobufCMessageDescriptor *desc, 
             return refuse(w, "MALFORMED_MESSAGE", "not a protobuf message");
         const uint8_t *value = p;
         p += len;
-        const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field(desc, (unsigned int) (key >> 3));
+        const ProtobufCFieldDescriptor *f =
+            protobuf_c_message_descriptor_get_field(desc, (unsigned int) (key >> 3));
         if (!f || (f->type != PROTOBUF_C_TYPE_STRING && f->type != PROTOBUF_C_TYPE_MESSAGE))
             continue;
-        bool message = f->type == PROTOBUF_C_TYPE_MESSAGE, repeated = f->label == PROTOBUF_C_LABEL_REPEATED;
+        bool message = f->type == PROTOBUF_C_TYPE_MESSAGE,
+             repeated = f->label == PROTOBUF_C_LABEL_REPEATED;
         if (message && w->depth == RPC_MAX_DEPTH)
             return refuse(w, "TOO_DEEP", "nested too deeply");
         index = f == last ? index + 1 : 0;
@@ -154,12 +162,16 @@ int rpc_door_decode(const ProtobufCMessageDescriptor *desc, const uint8_t *bytes
 {
     struct adv_err mine;
     struct walk w = { .err = err ? err : &mine };
-    ProtobufCAllocator alloc = { .alloc = arena_alloc, .free = arena_free, .allocator_data = arena };
-    size_t budget = len < RPC_DECODE_MAX_BYTES / RPC_DECODE_FACTOR ? len * RPC_DECODE_FACTOR : RPC_DECODE_MAX_BYTES;
+    ProtobufCAllocator alloc = { .alloc = arena_alloc,
+                                 .free = arena_free,
+                                 .allocator_data = arena };
+    size_t budget = len < RPC_DECODE_MAX_BYTES / RPC_DECODE_FACTOR ? len * RPC_DECODE_FACTOR
+                                                                   : RPC_DECODE_MAX_BYTES;
 
     int r = walk_message(&w, desc, bytes, bytes + len);
     if (r < 0)
         return r;
+    adv_arena_done(arena);
     adv_arena_init(arena, budget > RPC_DECODE_MIN_BYTES ? budget : RPC_DECODE_MIN_BYTES);
     ProtobufCMessage *m = protobuf_c_message_unpack(desc, &alloc, len, bytes);
     if (!m) {
@@ -169,7 +181,8 @@ int rpc_door_decode(const ProtobufCMessageDescriptor *desc, const uint8_t *bytes
         if (full)
             return adv_err_set_reason(err, ADV_RESOURCE_EXHAUSTED, "MESSAGE_TOO_COMPLEX",
                                       "message needs too much memory for its size");
-        return adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "MALFORMED_MESSAGE", "not a %s message", desc->name);
+        return adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "MALFORMED_MESSAGE",
+                                  "not a %s message", desc->name);
     }
     *ret = m;
     return 0;

@@ -13,8 +13,6 @@
 #include "controlplane/rpc/rpc.h"
 #include "controlplane/rpc/tls.h"
 
-#define RPC_REASON_INTERNAL "INTERNAL"
-
 /* An outstanding operation. Its address is what core hands back; @fn runs on the loop thread. */
 struct rpc_tag {
     void (*fn)(struct rpc_tag *tag, bool ok);
@@ -60,7 +58,7 @@ struct rpc_reflection;
 
 struct rpc_server {
     uv_loop_t *loop;
-    struct rpc_config cfg; /* defaults filled in; its pointers are not used after new, but for descriptor_set and user */
+    struct rpc_config cfg; /* with defaults; of its pointers only descriptor_set and user live */
     grpc_server *server;
     grpc_completion_queue *cq;
     struct rpc_tls *tls;
@@ -73,19 +71,21 @@ struct rpc_server {
 
     /* between the two threads */
     pthread_t thread;
-    pthread_mutex_t lock;     /* guards @in */
-    struct rpc_events in;     /* filled by the rpc thread */
-    struct rpc_events out;    /* being worked off */
-    uv_async_t async;
+    pthread_mutex_t lock;  /* guards @in */
+    struct rpc_events in;  /* filled by the rpc thread */
+    struct rpc_events out; /* being worked off */
+    uv_async_t *async;
 
-    uv_timer_t sweep;  /* flush timeouts */
-    uv_timer_t files;  /* certificate files */
-    uv_timer_t grace;  /* of stop */
+    uv_timer_t sweep;       /* flush timeouts */
+    uv_timer_t files;       /* certificate files */
+    uv_timer_t grace;       /* of stop */
     struct rpc_call *calls; /* with a live grpc_call */
+    struct rpc_call
+        *half_closed; /* those to be told after this batch of events; each holds a reference */
     struct rpc_accept *accepts;
     struct rpc_tag shutdown_tag;
     int open_handles;
-    bool stopping, shut_down, destroyed, thread_ended, thread_started, stopped_called;
+    bool stopping, shut_down, destroyed, thread_ended, thread_started;
     void (*stopped)(void *user);
     void *stopped_user;
 
@@ -118,14 +118,16 @@ struct rpc_call {
     int cancelled_flag; /* written by core before t_close or t_status comes */
     bool close_armed;   /* RECV_CLOSE is started */
     bool close_in_status;
-    bool ended;         /* RECV_CLOSE came back: no more callbacks but on_closed */
+    bool ended; /* RECV_CLOSE came back: no more callbacks but on_closed */
     bool initial_sent;
-    bool opened;        /* on_open came, so on_closed will */
+    bool opened; /* on_open came, so on_closed will */
 
     grpc_byte_buffer *recv; /* written by core */
     bool recv_pending;
     bool half_closed;
-    struct adv_arena arena; /* the current message */
+    bool probing; /* t_send carries no message but the question whether the stream lives */
+    struct rpc_call *next_half_closed; /* srv->half_closed */
+    struct adv_arena arena;            /* the current message */
 
     struct rpc_out *q_head, **q_tail;
     size_t q_bytes, q_messages; /* the one on its way included */
@@ -133,7 +135,7 @@ struct rpc_call {
     bool send_pending;
     bool was_full;
 
-    bool finishing;      /* the status is decided */
+    bool finishing; /* the status is decided */
     bool status_started;
     int64_t flush_by_mono_us;
     grpc_byte_buffer *reply;
@@ -146,12 +148,11 @@ struct rpc_call {
 
 /* call.c */
 int rpc_call_new(struct rpc_server *srv, struct rpc_call **ret);
-void rpc_call_begin(struct rpc_call *call); /* details and metadata are there; looks up the method and starts it */
+void rpc_call_begin(
+    struct rpc_call *call); /* details and metadata are there; looks up the method and starts it */
 void rpc_call_sweep(struct rpc_server *srv, int64_t now_mono_us);
+void rpc_call_half_closes(struct rpc_server *srv);
 void rpc_call_free_unstarted(struct rpc_call *call);
-
-/* server.c */
-void rpc_server_call_gone(struct rpc_server *srv);
 
 /* health.c: rows are appended to the server's table. */
 extern const struct rpc_method rpc_health_methods[];
@@ -165,7 +166,8 @@ extern const struct rpc_method rpc_reflection_methods[];
 extern const size_t rpc_n_reflection_methods;
 /* Indexes the descriptor set and checks that each row of the table is in it as it says.
  * Errors: -ADV_INVALID_ARGUMENT, -ADV_RESOURCE_EXHAUSTED. */
-int rpc_reflection_new(struct rpc_server *srv, const struct rpc_method *table, size_t n_table, struct adv_err *err);
+int rpc_reflection_new(struct rpc_server *srv, const struct rpc_method *table, size_t n_table,
+                       struct adv_err *err);
 void rpc_reflection_free(struct rpc_server *srv);
 
 /* peer.c */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Core asks a "config fetcher" at each handshake. Its answer is UNCHANGED unless a new generation was published, so it
- * costs a lock. Files are checked with OpenSSL before they are published: certificate and key parse, belong together,
- * the CA file holds a certificate. (Core would keep the old certificate too, but with nothing better than a log line.)
+/* Core asks a "config fetcher" at each handshake. Its answer is UNCHANGED unless a new generation
+ * was published, so it costs a lock. Files are checked with OpenSSL before they are published:
+ * certificate and key parse, belong together, the CA file holds a certificate. (Core would keep the
+ * old certificate too, but with nothing better than a log line.)
  *
- * Core wants NEW as the first answer for each listener, therefore each has its own generation counter. */
+ * Core wants NEW as the first answer for each listener, therefore each has its own generation
+ * counter. */
 
 #include "controlplane/rpc/tls.h"
 
@@ -45,7 +47,8 @@ static int slurp(const char *path, struct stat *st, char **ret, struct adv_err *
 
     adv_buf_init(&b, MAX_FILE_BYTES);
     if (fd < 0 || fstat(fd, st) < 0)
-        return adv_err_set_errno(err, errno == EACCES ? ADV_PERMISSION_DENIED : ADV_NOT_FOUND, errno, "%.180s", path);
+        return adv_err_set_errno(err, errno == EACCES ? ADV_PERMISSION_DENIED : ADV_NOT_FOUND,
+                                 errno, "%.180s", path);
     for (;;) {
         char chunk[4096];
         ssize_t n = read(fd, chunk, sizeof(chunk));
@@ -82,7 +85,8 @@ static int check(struct rpc_tls *tls, char *const pem[N_FILES], struct adv_err *
     else if (!key)
         r = adv_err_set(err, ADV_INVALID_ARGUMENT, "%.180s: no private key in it", tls->path[KEY]);
     else if (X509_check_private_key(cert, key) != 1)
-        r = adv_err_set(err, ADV_INVALID_ARGUMENT, "%.120s is not the key of %.120s", tls->path[KEY], tls->path[CERT]);
+        r = adv_err_set(err, ADV_INVALID_ARGUMENT, "%.120s is not the key of %.120s",
+                        tls->path[KEY], tls->path[CERT]);
     else if (!ca)
         r = adv_err_set(err, ADV_INVALID_ARGUMENT, "%.180s: no certificate in it", tls->path[CA]);
     X509_free(ca);
@@ -134,7 +138,8 @@ int rpc_tls_reload(struct rpc_tls *tls, bool only_if_changed, struct adv_err *er
 }
 
 /* On a thread of core's. */
-static grpc_ssl_certificate_config_reload_status fetch(void *user, grpc_ssl_server_certificate_config **ret)
+static grpc_ssl_certificate_config_reload_status fetch(void *user,
+                                                       grpc_ssl_server_certificate_config **ret)
 {
     struct listener *l = user;
     struct rpc_tls *tls = l->tls;
@@ -142,7 +147,8 @@ static grpc_ssl_certificate_config_reload_status fetch(void *user, grpc_ssl_serv
 
     (void) pthread_mutex_lock(&tls->lock);
     if (l->seen != tls->generation) {
-        grpc_ssl_pem_key_cert_pair pair = { .private_key = tls->pem[KEY], .cert_chain = tls->pem[CERT] };
+        grpc_ssl_pem_key_cert_pair pair = { .private_key = tls->pem[KEY],
+                                            .cert_chain = tls->pem[CERT] };
 
         *ret = grpc_ssl_server_certificate_config_create(tls->pem[CA], &pair, 1);
         r = *ret ? GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW : GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL;
@@ -159,12 +165,13 @@ grpc_server_credentials *rpc_tls_credentials(struct rpc_tls *tls)
 
     if (!l)
         return NULL;
-    *l = (struct listener) { .next = tls->listeners, .tls = tls };
+    *l = (struct listener){ .next = tls->listeners, .tls = tls };
     tls->listeners = l;
     return grpc_ssl_server_credentials_create_with_options(
         grpc_ssl_server_credentials_create_options_using_config_fetcher(
-            tls->client_cert == RPC_CLIENT_CERT_OPTIONAL ? GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY
-                                                         : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY,
+            tls->client_cert == RPC_CLIENT_CERT_OPTIONAL
+                ? GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY
+                : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY,
             fetch, l));
 }
 
@@ -180,7 +187,8 @@ int rpc_tls_new(const struct rpc_config *cfg, struct rpc_tls **ret, struct adv_e
     int r = 0;
     for (int i = 0; r == 0 && i < N_FILES; i++) {
         if (!paths[i] || !*paths[i])
-            r = adv_err_set(err, ADV_INVALID_ARGUMENT, "certificate, key and CA files are all needed for TLS");
+            r = adv_err_set(err, ADV_INVALID_ARGUMENT,
+                            "certificate, key and CA files are all needed for TLS");
         else if (!(tls->path[i] = strdup(paths[i])))
             r = adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
     }

@@ -2,7 +2,8 @@
 #ifndef ADV_CONTROLPLANE_RPC_TLS_H
 #define ADV_CONTROLPLANE_RPC_TLS_H
 
-/* The server's certificate, key and client CA, reloaded from files without a restart. Private to rpc/.
+/* The server's certificate, key and client CA, reloaded from files without a restart. Private to
+ * rpc/.
  * Thread: loop thread; the fetcher that core calls for each handshake takes a lock. */
 
 #include <grpc/grpc_security.h>
@@ -13,9 +14,10 @@
 struct rpc_tls;
 
 /* Reads and checks the three files.
- * Errors: -ADV_NOT_FOUND, -ADV_PERMISSION_DENIED, -ADV_INVALID_ARGUMENT (not PEM, key does not fit),
- *         -ADV_RESOURCE_EXHAUSTED. */
-adv_must_check int rpc_tls_new(const struct rpc_config *cfg, struct rpc_tls **ret, struct adv_err *err);
+ * Errors: -ADV_NOT_FOUND, -ADV_PERMISSION_DENIED, -ADV_INVALID_ARGUMENT (not PEM, key does not
+ *         fit), -ADV_RESOURCE_EXHAUSTED. */
+adv_must_check int rpc_tls_new(const struct rpc_config *cfg, struct rpc_tls **ret,
+                               struct adv_err *err);
 /* After grpc_shutdown only: core may still call the fetcher before. */
 struct rpc_tls *rpc_tls_free(struct rpc_tls *tls);
 
@@ -23,7 +25,8 @@ struct rpc_tls *rpc_tls_free(struct rpc_tls *tls);
  * With @only_if_changed nothing is read while times and sizes are the same. */
 adv_must_check int rpc_tls_reload(struct rpc_tls *tls, bool only_if_changed, struct adv_err *err);
 
-/* One for each listen address; the caller releases it with grpc_server_credentials_release(). NULL: no memory. */
+/* One for each listen address; the caller releases it with grpc_server_credentials_release(). NULL:
+ * no memory. */
 adv_must_check grpc_server_credentials *rpc_tls_credentials(struct rpc_tls *tls);
 
 #endif

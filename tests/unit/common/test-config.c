@@ -94,7 +94,8 @@ Test(config, precedence)
     char *args[] = { a1, a2, a3 };
     struct adv_err e = { 0 };
 
-    put_file("name: from-file\nstore:\n  path: /f\n  max: 1MiB\nmode: approve\nurls: [a, 'b c']\nlog: {deep: {count: 7}}\npoll: 2s\n");
+    put_file("name: from-file\nstore:\n  path: /f\n  max: 1MiB\nmode: approve\nurls: [a, 'b "
+             "c']\nlog: {deep: {count: 7}}\npoll: 2s\n");
     (void) setenv("PROG_STORE_PATH", "/e", 1);
     (void) setenv("PROG_MODE", "observe", 1);
     (void) setenv("PROG_SERVICE_HOST", "10.0.0.1", 1);
@@ -235,8 +236,10 @@ Test(config, dump_reads_back)
     FILE *f = open_memstream(&text, &len);
     adv_config_dump(c, f);
     (void) fclose(f);
-    cr_assert(strstr(text, "store:\n  path: /var/lib/x  # default\n  max: 64KiB  # default\nlog:\n  tail: true  # default\n"
-                           "  deep:\n    count: 3  # default\npoll: 1500ms  # default\n"), "%s", text);
+    cr_assert(strstr(text, "store:\n  path: /var/lib/x  # default\n  max: 64KiB  # default\nlog:\n "
+                           " tail: true  # default\n"
+                           "  deep:\n    count: 3  # default\npoll: 1500ms  # default\n"),
+              "%s", text);
     cr_assert(strstr(text, "  # file\n"));
     put_file(text);
     cr_assert_eq(adv_config_load(&table, file, 0, NULL, &again, &e), 0, "%s\n%s", e.msg, text);
@@ -247,7 +250,8 @@ Test(config, dump_reads_back)
     f = open_memstream(&text2, &len);
     adv_config_dump_docs(&table, f);
     (void) fclose(f);
-    cr_assert(strstr(text2, "| `poll` | duration | 100ms to 1m | `1.5s` | now | How often. |"), "%s", text2);
+    cr_assert(strstr(text2, "| `poll` | duration | 100ms to 1m | `1.5s` | now | How often. |"),
+              "%s", text2);
     free(text);
     free(text2);
 }

@@ -53,7 +53,8 @@ Test(failpoint, actions)
 
 Test(failpoint, malformed_ends_the_program)
 {
-    static const char *const bad[] = { "a.b", "a.b=", "a.b=explode", "a.b=kill@0", "a.b=kill@x", "=kill", "a.b=exit:300" };
+    static const char *const bad[] = { "a.b",        "a.b=",  "a.b=explode", "a.b=kill@0",
+                                       "a.b=kill@x", "=kill", "a.b=exit:300" };
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(bad); i++) {
         int st = run(bad[i], 1, false);

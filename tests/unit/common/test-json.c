@@ -5,7 +5,8 @@
 
 Test(json, getters)
 {
-    const char text[] = "{\"s\":\"x\",\"i\":5,\"b\":true,\"f\":1.5,\"o\":{\"k\":1},\"a\":[1],\"n\":null}";
+    const char text[] =
+        "{\"s\":\"x\",\"i\":5,\"b\":true,\"f\":1.5,\"o\":{\"k\":1},\"a\":[1],\"n\":null}";
     ADV_JSON_AUTO json_t *j = NULL;
     struct adv_err e;
     const char *s = NULL;
@@ -35,12 +36,15 @@ Test(json, getters)
 
 Test(json, refused)
 {
-    static const char *const bad[] = { "", "{", "{\"a\":1,\"a\":2}", "[1] x", "{\"a\":99999999999999999999}", "nul" };
+    static const char *const bad[] = {
+        "", "{", "{\"a\":1,\"a\":2}", "[1] x", "{\"a\":99999999999999999999}", "nul"
+    };
     struct adv_err e;
     json_t *j = NULL;
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(bad); i++)
-        cr_assert_eq(adv_json_parse(bad[i], strlen(bad[i]), 1000, &j, &e), -ADV_INVALID_ARGUMENT, "%s", bad[i]);
+        cr_assert_eq(adv_json_parse(bad[i], strlen(bad[i]), 1000, &j, &e), -ADV_INVALID_ARGUMENT,
+                     "%s", bad[i]);
     cr_assert_eq(adv_json_parse("[1,\n  x]", 8, 1000, &j, &e), -ADV_INVALID_ARGUMENT);
     cr_assert(adv_startswith(e.msg, "line 2 column 3: "), "%s", e.msg);
     cr_assert_eq(adv_json_parse("[1,2]", 5, 4, &j, &e), -ADV_RESOURCE_EXHAUSTED);

@@ -33,13 +33,15 @@ Test(log, logfmt)
 {
     begin(ADV_LOG_TEXT);
     adv_debug("t", "hidden");
-    adv_warn("session", "agent gone, advice is held", ADV_FS("cluster", "a"), ADV_FI("n", -3), ADV_FU("u", UINT64_MAX),
-             ADV_FS("job", "x y\"\n\x1b[0m=\\"), ADV_FS("none", NULL), ADV_FS("empty", ""));
+    adv_warn("session", "agent gone, advice is held", ADV_FS("cluster", "a"), ADV_FI("n", -3),
+             ADV_FU("u", UINT64_MAX), ADV_FS("job", "x y\"\n\x1b[0m=\\"), ADV_FS("none", NULL),
+             ADV_FS("empty", ""));
     const char *s = written();
     cr_assert(adv_startswith(s, "time=20"));
-    cr_assert(strstr(s, " level=warn topic=session event=\"agent gone, advice is held\" cluster=a n=-3 "
-                        "u=18446744073709551615 job=\"x y\\\"\\n\\u001b[0m=\\\\\" none=- empty=\"\"\n"),
-              "%s", s);
+    cr_assert(
+        strstr(s, " level=warn topic=session event=\"agent gone, advice is held\" cluster=a n=-3 "
+                  "u=18446744073709551615 job=\"x y\\\"\\n\\u001b[0m=\\\\\" none=- empty=\"\"\n"),
+        "%s", s);
     cr_assert_null(strstr(s, "hidden"));
     cr_assert_eq(strchr(s, '\n')[1], '\0', "one line");
 }
@@ -50,10 +52,12 @@ Test(log, json_is_json)
     char longer[6000];
     memset(longer, 'q', sizeof(longer) - 1);
     longer[sizeof(longer) - 1] = '\0';
-    adv_info("t", "e", ADV_FS("a", "q\"\\\n\x01\xFF\xE2\x82\xAC"), ADV_FI("i", 5), ADV_FS("long", longer));
+    adv_info("t", "e", ADV_FS("a", "q\"\\\n\x01\xFF\xE2\x82\xAC"), ADV_FI("i", 5),
+             ADV_FS("long", longer));
     json_t *j = json_loads(written(), 0, NULL);
     cr_assert_not_null(j, "%s", text);
-    cr_assert_str_eq(json_string_value(json_object_get(j, "a")), "q\"\\\n\x01\xEF\xBF\xBD\xE2\x82\xAC");
+    cr_assert_str_eq(json_string_value(json_object_get(j, "a")),
+                     "q\"\\\n\x01\xEF\xBF\xBD\xE2\x82\xAC");
     cr_assert_eq(json_integer_value(json_object_get(j, "i")), 5);
     cr_assert_eq(strlen(json_string_value(json_object_get(j, "long"))), ADV_LOG_VALUE_MAX + 3);
     json_decref(j);
@@ -65,7 +69,8 @@ Test(log, line_is_bounded)
     char v[ADV_LOG_VALUE_MAX + 1];
     memset(v, '\x01', sizeof(v) - 1); /* six bytes each when escaped */
     v[sizeof(v) - 1] = '\0';
-    adv_info("t", "e", ADV_FS("a", v), ADV_FS("b", v), ADV_FS("c", v), ADV_FS("d", v), ADV_FS("e", v), ADV_FI("n", 1));
+    adv_info("t", "e", ADV_FS("a", v), ADV_FS("b", v), ADV_FS("c", v), ADV_FS("d", v),
+             ADV_FS("e", v), ADV_FI("n", 1));
     json_t *j = json_loads(written(), 0, NULL);
     cr_assert_not_null(j);
     cr_assert_leq(strlen(text), ADV_LOG_LINE_MAX);

@@ -45,8 +45,16 @@ static void done(void *user, const struct adv_spawn_result *res)
     (void) snprintf(o->err, sizeof(o->err), "%s", res->err_out);
 }
 
-#define SH(script) (const char *const[]) { "sh", "-c", script, NULL }
-#define OPTS(o, ...) (struct adv_spawn_opts) { .stdout_max = 4096, .stderr_max = 4096, .cb = done, .user = &(o), __VA_ARGS__ }
+#define SH(script)                                                                                 \
+    (const char *const[])                                                                          \
+    {                                                                                              \
+        "sh", "-c", script, NULL                                                                   \
+    }
+#define OPTS(o, ...)                                                                               \
+    (struct adv_spawn_opts)                                                                        \
+    {                                                                                              \
+        .stdout_max = 4096, .stderr_max = 4096, .cb = done, .user = &(o), __VA_ARGS__              \
+    }
 
 static struct outcome run(struct adv_spawn_opts opts)
 {
@@ -73,8 +81,8 @@ Test(spawn, output_and_status)
 Test(spawn, input_env_cwd)
 {
     const char *const env[] = { "A=b", "PATH=/usr/bin:/bin", NULL };
-    struct outcome o = run(OPTS(o, .argv = SH("cat; echo $A; pwd; env | wc -l"), .env = env, .cwd = "/", .stdin_data = "hi\n",
-                                .stdin_len = 3));
+    struct outcome o = run(OPTS(o, .argv = SH("cat; echo $A; pwd; env | wc -l"), .env = env,
+                                .cwd = "/", .stdin_data = "hi\n", .stdin_len = 3));
 
     cr_assert(adv_startswith(o.out, "hi\nb\n/\n"), "%s", o.out);
 }
@@ -95,9 +103,11 @@ Test(spawn, clean_child)
     int leak = open("/dev/null", O_RDONLY); /* without CLOEXEC, on purpose */
 
     cr_assert_geq(leak, 3);
-    struct outcome o = run(OPTS(o, .argv = SH("ls /proc/self/fd | tr '\\n' ' '; grep SigBlk /proc/self/status; grep SigIgn /proc/self/status")));
+    struct outcome o = run(OPTS(o, .argv = SH("ls /proc/self/fd | tr '\\n' ' '; grep SigBlk "
+                                              "/proc/self/status; grep SigIgn /proc/self/status")));
     /* 3 is ls's own descriptor for the folder */
-    cr_assert(adv_startswith(o.out, "0 1 2 3 SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000"), "%s", o.out);
+    cr_assert(adv_startswith(o.out, "0 1 2 3 SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000"),
+              "%s", o.out);
     (void) close(leak);
 }
 
@@ -107,7 +117,8 @@ Test(spawn, extra_fds)
     char got[8] = "";
 
     cr_assert_eq(pipe2(p, O_CLOEXEC | O_NONBLOCK), 0);
-    struct outcome o = run(OPTS(o, .argv = SH("echo x >&3; echo y >&4"), .extra_fds = (const int[]) { p[1], p[1] }, .n_extra_fds = 2));
+    struct outcome o = run(OPTS(o, .argv = SH("echo x >&3; echo y >&4"),
+                                .extra_fds = (const int[]){ p[1], p[1] }, .n_extra_fds = 2));
     cr_assert_eq(o.res.exit_code, 0, "%s", o.err);
     cr_assert_eq(read(p[0], got, sizeof(got)), 4);
     cr_assert_str_eq(got, "x\ny\n");
@@ -120,15 +131,23 @@ Test(spawn, errors)
     struct outcome o = { 0 };
     struct adv_err e = { 0 };
 
-    cr_assert_eq(adv_spawn(&loop, &OPTS(o, .argv = (const char *const[]) { "no-such-program-xyz", NULL }), NULL, &e), -ADV_NOT_FOUND);
-    cr_assert_eq(adv_spawn(&loop, &OPTS(o, .argv = (const char *const[]) { NULL }), NULL, &e), -ADV_INVALID_ARGUMENT);
+    cr_assert_eq(adv_spawn(&loop,
+                           &OPTS(o, .argv = (const char *const[]){ "no-such-program-xyz", NULL }),
+                           NULL, &e),
+                 -ADV_NOT_FOUND);
+    cr_assert_eq(adv_spawn(&loop, &OPTS(o, .argv = (const char *const[]){ NULL }), NULL, &e),
+                 -ADV_INVALID_ARGUMENT);
     char bad[] = "/tmp/adv-spawn-XXXXXX";
     int fd = mkstemp(bad);
     cr_assert_geq(fd, 0);
-    cr_assert_eq(write(fd, "\x7F" "ELF junk", 9), 9);
+    cr_assert_eq(write(fd,
+                       "\x7F"
+                       "ELF junk",
+                       9),
+                 9);
     (void) fchmod(fd, 0755);
     (void) close(fd);
-    o = run(OPTS(o, .argv = (const char *const[]) { bad, NULL }));
+    o = run(OPTS(o, .argv = (const char *const[]){ bad, NULL }));
     cr_assert_eq(o.res.exec_errno, ENOEXEC);
     cr_assert_eq(o.res.exit_code, 127);
     o = run(OPTS(o, .argv = SH("exit 0"), .cwd = "/no/such"));
@@ -143,7 +162,8 @@ Test(spawn, deadline)
 
     cr_assert(o.res.timed_out);
     cr_assert_eq(o.res.term_signal, SIGTERM);
-    o = run(OPTS(o, .argv = SH("trap '' TERM; echo on; while :; do sleep 0.05; done"), .deadline_ms = 200, .term_grace_ms = 100));
+    o = run(OPTS(o, .argv = SH("trap '' TERM; echo on; while :; do sleep 0.05; done"),
+                 .deadline_ms = 200, .term_grace_ms = 100));
     cr_assert(o.res.timed_out);
     cr_assert_eq(o.res.term_signal, SIGKILL);
     cr_assert_str_eq(o.out, "on\n");
@@ -152,7 +172,8 @@ Test(spawn, deadline)
 
 Test(spawn, stopped_child_meets_its_deadline)
 {
-    struct outcome o = run(OPTS(o, .argv = SH("kill -STOP $$; echo woken"), .deadline_ms = 100, .term_grace_ms = 100));
+    struct outcome o = run(
+        OPTS(o, .argv = SH("kill -STOP $$; echo woken"), .deadline_ms = 100, .term_grace_ms = 100));
 
     cr_assert(o.res.timed_out);
     cr_assert_eq(o.res.term_signal, SIGKILL);
@@ -214,7 +235,8 @@ Test(spawn, kill_at)
     cr_assert(!o.res.frozen_out);
     cr_assert_str_eq(o.out, "ran\n");
     /* runs into it; exec keeps the timer */
-    o = run(OPTS(o, .argv = (const char *const[]) { "sleep", "20", NULL }, .kill_at_boot_us = adv_boot_us() + 200000));
+    o = run(OPTS(o, .argv = (const char *const[]){ "sleep", "20", NULL },
+                 .kill_at_boot_us = adv_boot_us() + 200000));
     cr_assert(o.res.frozen_out);
     cr_assert_eq(o.res.term_signal, SIGALRM);
     /* an exit code of 124 alone means nothing */
@@ -254,7 +276,10 @@ static void frozen(const char *spec)
     (void) unlink(mark);
     (void) snprintf(script, sizeof(script), "touch %s", mark);
     (void) setenv("ADVISOR_FAILPOINT", spec, 1);
-    cr_assert_eq(adv_spawn(&loop, &OPTS(o, .argv = SH(script), .kill_at_boot_us = adv_boot_us() + 250000), &th.sp, NULL), 0);
+    cr_assert_eq(adv_spawn(&loop,
+                           &OPTS(o, .argv = SH(script), .kill_at_boot_us = adv_boot_us() + 250000),
+                           &th.sp, NULL),
+                 0);
     (void) uv_timer_init(&loop, &th.timer);
     th.timer.data = &th;
     (void) uv_timer_start(&th.timer, thaw, 50, 50);
@@ -282,7 +307,11 @@ Test(spawn, frozen_after_exec)
     struct outcome o = { 0 };
     struct thaw th = { .after_boot_us = adv_boot_us() + 600000 };
 
-    cr_assert_eq(adv_spawn(&loop, &OPTS(o, .argv = SH("kill -STOP $$; echo ran"), .kill_at_boot_us = adv_boot_us() + 300000), &th.sp, NULL), 0);
+    cr_assert_eq(adv_spawn(&loop,
+                           &OPTS(o, .argv = SH("kill -STOP $$; echo ran"),
+                                 .kill_at_boot_us = adv_boot_us() + 300000),
+                           &th.sp, NULL),
+                 0);
     (void) uv_timer_init(&loop, &th.timer);
     th.timer.data = &th;
     (void) uv_timer_start(&th.timer, thaw, 50, 50);
@@ -297,10 +326,12 @@ Test(spawn, pipe_variant)
     int in = -1, out = -1;
     char got[8] = "";
 
-    cr_assert_eq(adv_spawn_pipe(&loop, &OPTS(o, .argv = SH("echo warn >&2; cat")), &in, &out, NULL, NULL), 0);
+    cr_assert_eq(
+        adv_spawn_pipe(&loop, &OPTS(o, .argv = SH("echo warn >&2; cat")), &in, &out, NULL, NULL),
+        0);
     cr_assert_eq(write(in, "ping", 4), 4);
     for (int i = 0; i < 400 && read(out, got, sizeof(got)) <= 0; i++)
-        (void) nanosleep(&(struct timespec) { .tv_nsec = 5000000 }, NULL);
+        (void) nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
     cr_assert_str_eq(got, "ping");
     (void) close(in);
     (void) uv_run(&loop, UV_RUN_DEFAULT);
@@ -314,8 +345,8 @@ Test(spawn, drops_the_user)
 {
     if (geteuid() != 0)
         return;
-    struct outcome o = run(OPTS(o, .argv = SH("id -u; id -G"), .drop_user = true, .uid = 65534, .gid = 65533,
-                                .groups = (const gid_t[]) { 65531 }, .n_groups = 1));
+    struct outcome o = run(OPTS(o, .argv = SH("id -u; id -G"), .drop_user = true, .uid = 65534,
+                                .gid = 65533, .groups = (const gid_t[]){ 65531 }, .n_groups = 1));
     cr_assert_str_eq(o.out, "65534\n65533 65531\n", "%s%s", o.out, o.err);
 }
 
@@ -323,14 +354,22 @@ static void chain(void *user, const struct adv_spawn_result *res)
 {
     done(user, res);
     if (((struct outcome *) user)->calls < 20)
-        cr_assert_eq(adv_spawn(&loop, &(struct adv_spawn_opts) { .argv = SH("exit 0"), .cb = chain, .user = user }, NULL, NULL), 0);
+        cr_assert_eq(
+            adv_spawn(&loop,
+                      &(struct adv_spawn_opts){ .argv = SH("exit 0"), .cb = chain, .user = user },
+                      NULL, NULL),
+            0);
 }
 
 Test(spawn, many)
 {
     struct outcome one = { 0 }, all[30] = { 0 };
 
-    cr_assert_eq(adv_spawn(&loop, &(struct adv_spawn_opts) { .argv = SH("exit 0"), .cb = chain, .user = &one }, NULL, NULL), 0);
+    cr_assert_eq(
+        adv_spawn(&loop,
+                  &(struct adv_spawn_opts){ .argv = SH("exit 0"), .cb = chain, .user = &one }, NULL,
+                  NULL),
+        0);
     for (size_t i = 0; i < ADV_ARRAY_LEN(all); i++)
         cr_assert_eq(adv_spawn(&loop, &OPTS(all[i], .argv = SH("echo x")), NULL, NULL), 0);
     (void) uv_run(&loop, UV_RUN_DEFAULT);

@@ -18,12 +18,14 @@ static const struct {
     { "\xE2\x82\xAC", 3, true, "\xE2\x82\xAC" },
     { "\xF0\x9F\x98\x80", 4, true, "\xF0\x9F\x98\x80" },
     { "\xF4\x8F\xBF\xBF", 4, true, "\xF4\x8F\xBF\xBF" },
-    { "\xF4\x90\x80\x80", 4, false, R R R R },      /* above U+10FFFF */
-    { "\xED\xA0\x80", 3, false, R R R },            /* surrogate */
-    { "\xC0\xAF", 2, false, R R },                  /* overlong */
-    { "\xE0\x80\xAF", 3, false, R R R },            /* overlong */
-    { "\xE2\x82", 2, false, R },                    /* cut off */
-    { "\xE2\x82" "a", 3, false, R "a" },
+    { "\xF4\x90\x80\x80", 4, false, R R R R }, /* above U+10FFFF */
+    { "\xED\xA0\x80", 3, false, R R R },       /* surrogate */
+    { "\xC0\xAF", 2, false, R R },             /* overlong */
+    { "\xE0\x80\xAF", 3, false, R R R },       /* overlong */
+    { "\xE2\x82", 2, false, R },               /* cut off */
+    { "\xE2\x82"
+      "a",
+      3, false, R "a" },
     { "\xFF\xFE", 2, false, R R },
     { "x\x80y", 3, false, "x" R "y" },
 };

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Who is at the other end, copied out of core's auth context so that it stays readable when the
+ * call has gone. */
+
+#include <grpc/grpc_security.h>
+#include <grpc/support/alloc.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include "common/digest.h"
+#include "controlplane/rpc/internal.h"
+
+#define MAX_SANS 64
+
+struct peer {
+    struct rpc_peer pub;
+    char *common_name, *address;
+    char *sans[MAX_SANS];
+};
+
+struct rpc_peer *rpc_peer_free(struct rpc_peer *pub)
+{
+    if (!pub)
+        return NULL;
+    struct peer *p = ADV_CONTAINER_OF(pub, struct peer, pub);
+    for (size_t i = 0; i < p->pub.n_sans; i++)
+        free(p->sans[i]);
+    free(p->common_name);
+    free(p->address);
+    free(p);
+    return NULL;
+}
+
+/* NULL on no memory; a value with a NUL inside is no identity and becomes "". */
+static char *copy(const grpc_auth_property *prop)
+{
+    bool bad = prop && memchr(prop->value, 0, prop->value_length);
+
+    return strndup(prop && !bad ? prop->value : "", prop && !bad ? prop->value_length : 0);
+}
+
+static const grpc_auth_property *first(const grpc_auth_context *ctx, const char *name)
+{
+    grpc_auth_property_iterator it = grpc_auth_context_find_properties_by_name(ctx, name);
+
+    return grpc_auth_property_iterator_next(&it);
+}
+
+static void fingerprint(const grpc_auth_property *pem, char out[65])
+{
+    uint8_t digest[EVP_MAX_MD_SIZE];
+    unsigned int n = 0;
+    BIO *bio = BIO_new_mem_buf(pem->value, (int) pem->value_length);
+    X509 *x = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
+
+    if (x && X509_digest(x, EVP_sha256(), digest, &n) == 1 && n == 32)
+        (void) adv_hex(digest, 32, out);
+    X509_free(x);
+    BIO_free(bio);
+    ERR_clear_error();
+}
+
+struct rpc_peer *rpc_peer_new(grpc_call *call)
+{
+    struct peer *p = calloc(1, sizeof(*p));
+    grpc_auth_context *ctx = grpc_call_auth_context(call);
+    char *addr = grpc_call_get_peer(call);
+    bool ok = p != NULL;
+
+    if (ok) {
+        p->address = strdup(addr ? addr : "");
+        p->common_name = copy(ctx ? first(ctx, GRPC_X509_CN_PROPERTY_NAME) : NULL);
+        ok = p->address && p->common_name;
+    }
+    if (ok && ctx) {
+        const grpc_auth_property *prop, *pem = first(ctx, GRPC_X509_PEM_CERT_PROPERTY_NAME);
+        grpc_auth_property_iterator it =
+            grpc_auth_context_find_properties_by_name(ctx, GRPC_X509_SAN_PROPERTY_NAME);
+
+        p->pub.authenticated = grpc_auth_context_peer_is_authenticated(ctx) && pem;
+        while (ok && p->pub.n_sans < MAX_SANS && (prop = grpc_auth_property_iterator_next(&it))) {
+            p->sans[p->pub.n_sans] = copy(prop);
+            ok = p->sans[p->pub.n_sans] != NULL;
+            p->pub.n_sans += ok;
+        }
+        if (pem)
+            fingerprint(pem, p->pub.cert_sha256);
+    }
+    gpr_free(addr);
+    if (ctx)
+        grpc_auth_context_release(ctx);
+    if (!ok) {
+        if (p)
+            (void) rpc_peer_free(&p->pub);
+        return NULL;
+    }
+    p->pub.common_name = p->common_name;
+    p->pub.address = p->address;
+    p->pub.sans = (const char *const *) p->sans;
+    return &p->pub;
+}
