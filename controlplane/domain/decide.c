@@ -84,7 +84,8 @@ const struct anomaly *decide_best_anomaly(const struct attempt *a)
     return best;
 }
 
-static const char *class_words(const char *fault_class)
+/* What a class is called in a sentence; NULL for "unknown" and words of other rule sets. */
+static const char *class_known_words(const char *fault_class)
 {
     static const struct {
         const char *word, *text;
@@ -106,7 +107,14 @@ static const char *class_words(const char *fault_class)
     for (size_t i = 0; i < ADV_ARRAY_LEN(table); i++)
         if (adv_streq(str_or(fault_class), table[i].word))
             return table[i].text;
-    return "an unknown cause";
+    return NULL;
+}
+
+static const char *class_words(const char *fault_class)
+{
+    const char *s = class_known_words(fault_class);
+
+    return s ? s : "an unknown cause";
 }
 
 static void end_words(const struct attempt *a, char *buf, size_t size)
@@ -166,6 +174,16 @@ static bool same_signature_elsewhere(const struct attempt *a, const struct anoma
             return true;
     }
     return false;
+}
+
+/* " after a storage fault", or " for an unknown reason". Into a buffer of its own: one call a sentence. */
+static const char *cause_words(const struct anomaly *an)
+{
+    static __thread char buf[96];
+    const char *s = an ? class_known_words(an->fault_class) : NULL;
+
+    (void) snprintf(buf, sizeof(buf), s ? " after %s" : " for an unknown reason", s);
+    return buf;
 }
 
 /* Union of the blamed nodes and what earlier advice of this job excluded; "" when none. */
@@ -275,7 +293,7 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
 
     end_words(a, end, sizeof(end));
     if (running)
-        (void) snprintf(end, sizeof(end), "is still %s but made no progress since", job_state_name(a->state));
+        (void) snprintf(end, sizeof(end), "is still %s but made no progress", job_state_name(a->state));
     d->anomaly = an;
     if (an)
         evidence_reason(d, an);
@@ -329,11 +347,10 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
     }
     if (d->exclude_nodes) {
         reason(d, "node_attributed", d->exclude_nodes, "The evidence names %s, which the attempt used.", d->exclude_nodes);
-        summary(d, "Restart without %s: attempt %u %s after %s on %s.", d->exclude_nodes, a->index, end,
-                class_words(an ? an->fault_class : NULL), an && an->nodes ? an->nodes : d->exclude_nodes);
+        summary(d, "Restart without %s: attempt %u %s%s%s%s.", d->exclude_nodes, a->index, end,
+                cause_words(an), an && an->nodes ? " on " : "", an ? str_or(an->nodes) : "");
     } else {
-        summary(d, "Restart on any nodes: attempt %u %s after %s, and no node is to blame.", a->index, end,
-                class_words(an ? an->fault_class : NULL));
+        summary(d, "Restart on any nodes: attempt %u %s%s, and no node is to blame.", a->index, end, cause_words(an));
     }
 }
 
@@ -381,7 +398,8 @@ static void set_actionability(struct decision *d, const struct attempt *a)
     switch (m) {
     case MODE_ACT:
         d->actionability = ACTION_ACTIONABLE;
-        reason(d, "mode_act", NULL, "Cluster, site and job all allow acting.");
+        if (d->desired != DESIRED_NO_ACTION)
+            reason(d, "mode_act", NULL, "Cluster, site and job all allow acting.");
         break;
     case MODE_APPROVE:
         d->actionability = ACTION_NEEDS_APPROVAL;

@@ -342,6 +342,7 @@ static void advice_lower(struct intents *in, struct advice *ad, const struct eve
 
     if (to < ad->actionability && ad->disposition == DISPOSITION_PENDING) {
         ad->actionability = to;
+        ad->disposition_reason = REASON_MODE_TOO_LOW;
         ad->update_us = ev->now_us;
         (void) str_set(in, &ad->status_detail, n ? why[0] : "consent was lowered");
         if (ad->open)
@@ -606,12 +607,18 @@ static void judge_running(struct fleet *f, struct intents *in, struct attempt *a
     decide_and_put(f, in, a, ev);
 }
 
+/* Nobody wants this job looked at. */
+static bool switched_off(const struct job *j)
+{
+    return j->cluster->mode == MODE_OFF || j->cluster->ceiling == MODE_OFF || j->opt_mode == MODE_OFF;
+}
+
 static void judge(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
     struct cluster *c = a->job->cluster;
 
     judge_unlink(f, a);
-    if (c->mode == MODE_OFF || !is_last(a) || a->job->gone)
+    if (switched_off(a->job) || !is_last(a) || a->job->gone)
         return;
     if (c->agent_state != AGENT_CONNECTED || !c->digest_ok) {
         judge_at(f, a, ev->now_us + POSTPONE_US);
@@ -800,7 +807,7 @@ static void apply_attempt(struct fleet *f, struct intents *in, struct job *j, co
     if (ch)
         touch_attempt(in, a);
     prev = a->index ? j->attempts[a->index - 1] : NULL;
-    if (job_state_running(a->state) && prev && !prev->ms.successor_started_us) {
+    if (job_state_running(a->state) && prev && !prev->unseen && !prev->ms.successor_started_us) {
         prev->ms.successor_started_us = ev->now_us;
         touch_attempt(in, prev);
     }
@@ -1527,6 +1534,8 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
         break;
     case EV_FINDING:
         a = find_attempt(f, c, ev->u.finding.job_id, ev->u.finding.restart_count);
+        if (a && switched_off(a->job))
+            break;
         if (a && ev->u.finding.kind == FINDING_SIGNATURE)
             apply_signature(f, in, a, ev);
         else if (a)

@@ -1,0 +1,583 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plays an event script through the domain and prints what it did, one line a change. Time comes from the script, so
+ * hours pass in microseconds.
+ *
+ * usage: run-script SCRIPT GOLDEN     compares; UPDATE_GOLDEN=1 writes GOLDEN instead
+ *
+ * A script line is:   AT VERB ARGS...   with AT like 12.5 (seconds), or # for a comment. Words are key=value; a value
+ * with blanks is in single quotes. Between lines EV_TICK runs at each deadline. Verbs:
+ *   config key=SECONDS...             before the first event
+ *   create CLUSTER | mode CLUSTER MODE
+ *   hello CLUSTER instance= journal= ceiling= [epoch=T.C] [persistent=0] [resume=1]
+ *   gone CLUSTER instance= | take CLUSTER instance= journal= | report CLUSTER instance= ceiling=
+ *   nodes CLUSTER HOSTLIST            nodes of the cluster, sent with the next state
+ *   state CLUSTER instance= [full=1] [gone=JOB] job=ID state= [restarts=] [submit=] [end=] [exit=] [signal=] [nodes=]
+ *         [comment=] [batch=0] [requeueable=0] [held=1] [inc=]
+ *   log CLUSTER JOB/N signature rule= class= retryable= precedence= [terminal=0] [blame=node] [nodes=] [offset=] [kind=hang]
+ *   log CLUSTER JOB/N progress|checkpoint|resumed STEP
+ *   telemetry CLUSTER JOB/N STATE [reason=]
+ *   status CLUSTER JOB/N gen= epoch= disposition= reason= | action CLUSTER JOB/N seq= verb= gen= [outcome=ACCEPTED]
+ *   show                              the whole state */
+
+#include <ctype.h>
+#include <stdio.h>
+#include <utlist.h>
+
+#include "controlplane/domain/fleet.h"
+
+#define WORDS_MAX 48
+
+static struct fleet *fleet;
+static struct fleet_config config;
+static struct adv_buf out;
+static int64_t now_us;
+static char *words[WORDS_MAX];
+static size_t n_words;
+static char node_names[64][32];
+static size_t n_node_names;
+static const char *script;
+static int line_no;
+
+static void die(const char *what) __attribute__((noreturn));
+static void die(const char *what)
+{
+    fprintf(stderr, "%s:%d: %s\n", script, line_no, what);
+    exit(2);
+}
+
+static const char *get(const char *key, const char *def)
+{
+    size_t n = strlen(key);
+
+    for (size_t i = 0; i < n_words; i++)
+        if (strncmp(words[i], key, n) == 0 && words[i][n] == '=')
+            return words[i] + n + 1;
+    return def;
+}
+
+static const char *word(size_t i)
+{
+    if (i >= n_words)
+        die("a word is missing");
+    return words[i];
+}
+
+static int64_t num(const char *key, int64_t def)
+{
+    const char *s = get(key, NULL);
+
+    return s ? strtoll(s, NULL, 10) : def;
+}
+
+static void split(char *line)
+{
+    n_words = 0;
+    for (char *p = line; *p;) {
+        char *to;
+        bool quoted = false;
+        while (isspace((unsigned char) *p))
+            p++;
+        if (!*p)
+            break;
+        if (n_words == WORDS_MAX)
+            die("too many words");
+        words[n_words++] = to = p;
+        while (*p && (quoted || !isspace((unsigned char) *p))) {
+            if (*p == '\'')
+                quoted = !quoted;
+            else
+                *to++ = *p;
+            p++;
+        }
+        if (*p)
+            p++;
+        *to = '\0';
+    }
+}
+
+/* ---- printing --------------------------------------------------------------------------------------------------- */
+
+static void print(const char *fmt, ...) ADV_PRINTF(1, 2);
+static void print(const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void) adv_buf_vappendf(&out, fmt, ap);
+    va_end(ap);
+}
+
+static void print_advice(const struct advice *ad)
+{
+    static const char *const act[] = { "unset", "shadow", "needs-approval", "actionable" };
+
+    print("  advice %s/%u gen=%llu %s %s%s%s%s status=%s/%s%s\n", ad->attempt->job->job_id, ad->attempt->index,
+          (unsigned long long) ad->generation, desired_name(ad->desired), act[ad->actionability],
+          ad->exclude_nodes ? " exclude=" : "", str_or(ad->exclude_nodes), ad->may_interrupt ? " may-interrupt" : "",
+          disposition_name(ad->disposition), disposition_reason_name(ad->disposition_reason), ad->open ? " open" : "");
+    print("    \"%s\"\n    reasons:", str_or(ad->summary));
+    for (uint32_t i = 0; i < ad->n_reasons; i++)
+        print(" %s", ad->reasons[i].code);
+    print("\n");
+}
+
+static void print_object(enum resource_kind kind, const void *o)
+{
+    switch (kind) {
+    case RESOURCE_CLUSTER: {
+        const struct cluster *c = o;
+        print("  cluster %s mode=%s agent=%s epoch=%llu.%llu ceiling=%s%s%s\n", c->name, mode_name(c->mode),
+              agent_state_name(c->agent_state), (unsigned long long) c->epoch.term, (unsigned long long) c->epoch.counter,
+              mode_name(c->ceiling), c->epoch_warning ? " WARNING: " : "", str_or(c->epoch_warning));
+        break;
+    }
+    case RESOURCE_JOB: {
+        const struct job *j = o;
+        print("  job %s%s%s%s%s\n", j->job_id, j->held ? " held" : "", j->gone ? " gone" : "",
+              j->incarnation_unix ? "" : " incarnation-unknown", j->comment_error ? " comment-error" : "");
+        break;
+    }
+    case RESOURCE_ATTEMPT: {
+        const struct attempt *a = o;
+        print("  attempt %s/%u %s%s%s", a->job->job_id, a->index, job_state_name(a->state), a->unseen ? " unseen" : "",
+              a->telemetry == TELEMETRY_LOST ? " telemetry-lost" : "");
+        if (a->steps_seen)
+            print(" step=%llu checkpoint=%llu", (unsigned long long) a->last_step,
+                  (unsigned long long) a->last_checkpoint_step);
+        print("%s%s%s%s%s%s%s%s%s\n", a->ms.first_suspicion_us ? " suspicion" : "", a->ms.end_observed_us ? " end" : "",
+              a->ms.anomaly_confirmed_us ? " confirmed" : "", a->ms.advised_us ? " advised" : "",
+              a->ms.first_command_us ? " commanded" : "", a->ms.converged_us ? " converged" : "",
+              a->ms.successor_started_us ? " started" : "", a->ms.successor_productive_us ? " productive" : "",
+              a->ms.job_completed_us ? " completed" : "");
+        break;
+    }
+    case RESOURCE_ANOMALY: {
+        const struct anomaly *an = o;
+        print("  anomaly %s/%u %s %s class=%s%s%s: %s\n", an->attempt->job->job_id, an->attempt->index,
+              an->rule ? an->rule : "(state)", anomaly_status_name(an->status), str_or(an->fault_class),
+              an->nodes ? " nodes=" : "", str_or(an->nodes), str_or(an->status_reason));
+        break;
+    }
+    case RESOURCE_ADVICE:
+        print_advice(o);
+        break;
+    case RESOURCE_ACTION: {
+        const struct action *ac = o;
+        print("  action %s/%u %s %s\n", ac->attempt->job->job_id, ac->attempt->index, verb_name(ac->verb),
+              ac->outcome_us ? command_name(ac->command) : "intent");
+        break;
+    }
+    case RESOURCE_AUDIT:
+    case RESOURCE_NONE:
+        break;
+    }
+}
+
+static void apply(struct event *ev)
+{
+    struct intents in;
+    struct adv_err err = { 0 };
+
+    intents_init(&in);
+    ev->now_us = now_us;
+    ev->mono_us = now_us;
+    ev->principal = "script";
+    if (fleet_apply(fleet, ev, &in, &err) < 0)
+        print("  error %s %s: %s\n", adv_code_name(err.code), err.reason ? err.reason : "-", err.msg);
+    for (size_t i = 0; i < in.n; i++)
+        print_object(in.v[i].kind, in.v[i].object);
+    for (size_t i = 0; i < in.n_audit; i++)
+        print("  audit #%llu %s\n", (unsigned long long) in.audit[i].seq, in.audit[i].verb);
+    intents_done(&in);
+}
+
+static void run_until(int64_t at_us)
+{
+    for (int64_t d; (d = fleet_next_deadline(fleet)) && d <= at_us;) {
+        struct event ev = { .type = EV_TICK };
+        if (d > now_us)
+            now_us = d;
+        print("@%.3f tick\n", (double) now_us / 1e6);
+        apply(&ev);
+    }
+    now_us = at_us;
+}
+
+/* ---- verbs ------------------------------------------------------------------------------------------------------ */
+
+static void job_and_index(const char *text, char job[32], uint32_t *index)
+{
+    const char *slash = strchr(text, '/');
+
+    if (!slash)
+        die("expected JOB/ATTEMPT");
+    (void) snprintf(job, 32, "%.*s", (int) (slash - text), text);
+    *index = (uint32_t) strtoul(slash + 1, NULL, 10);
+}
+
+static enum job_state state_of(const char *s)
+{
+    for (int i = 0; i <= JOB_STATE_LAST_; i++)
+        if (adv_streq(job_state_name((enum job_state) i), s))
+            return (enum job_state) i;
+    die("unknown state");
+}
+
+static struct epoch epoch_of(const char *s)
+{
+    struct epoch e = { 0 };
+
+    if (s && sscanf(s, "%lu.%lu", &e.term, &e.counter) != 2) /* test code: the script is ours */
+        die("expected T.C");
+    return e;
+}
+
+static void do_state(struct event *ev, bool full)
+{
+    static struct node_obs nodes[64];
+    struct cluster *c = fleet_find_cluster(fleet, ev->cluster);
+    const char *id = get("job", NULL), *gone[] = { get("gone", NULL) };
+    struct job *old = id && c ? fleet_find_job(c, id) : NULL;
+    uint64_t digest = c ? cluster_digest(c) : 0;
+    struct job_obs o = {
+        .job_id = id,
+        .state = id ? state_of(get("state", "RUNNING")) : JOB_UNKNOWN,
+        .state_raw = get("state", "RUNNING"),
+        .restart_count = (uint32_t) num("restarts", 0),
+        .requeueable = num("requeueable", 1) != 0,
+        .batch = num("batch", 1) != 0,
+        .exit_code = (uint32_t) num("exit", 0),
+        .exit_signal = (uint32_t) num("signal", 0),
+        .submit_unix = num("submit", 1000),
+        .start_unix = num("start", 0),
+        .end_unix = num("end", 0),
+        .incarnation_unix = num("inc", 0),
+        .held = num("held", 0) != 0,
+        .nodes = get("nodes", "n[1-2]"),
+        .user = "alice",
+        .partition = "main",
+        .detail_known = true,
+        .name = "train",
+        .comment = get("comment", "{\"advisor\":{}}"),
+        .hash = (uint64_t) now_us * 31 + (uint64_t) state_of(get("state", "RUNNING")),
+    };
+
+    ev->type = EV_STATE_UPDATE;
+    ev->u.state.instance_id = get("instance", "i1");
+    ev->u.state.full_begin = ev->u.state.full_end = full;
+    ev->u.state.jobs = &o;
+    ev->u.state.n_jobs = id ? 1 : 0;
+    if (gone[0]) {
+        struct job *j = c ? fleet_find_job(c, gone[0]) : NULL;
+        ev->u.state.gone_jobs = gone;
+        ev->u.state.n_gone_jobs = 1;
+        if (j && j->present)
+            digest ^= j->hash;
+    }
+    if (full) {
+        digest = 0;
+        for (size_t i = 0; i < n_node_names; i++) {
+            nodes[i] = (struct node_obs) { node_names[i], "IDLE", "", true, i + 1 };
+            digest ^= i + 1;
+        }
+        ev->u.state.nodes = nodes;
+        ev->u.state.n_nodes = n_node_names;
+    } else if (old && old->present) {
+        digest ^= old->hash;
+    }
+    if (id)
+        digest ^= o.hash;
+    ev->u.state.digest = num("baddigest", 0) ? ~digest : digest;
+    apply(ev);
+    if (ev->u.state.ret_resync)
+        print("  -> resync\n");
+}
+
+static enum finding_kind finding_of(const char *s)
+{
+    static const char *const names[] = { "signature", "progress", "checkpoint", "resumed" };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(names); i++)
+        if (adv_streq(s, names[i]))
+            return (enum finding_kind) i;
+    die("unknown finding");
+}
+
+static void do_log(struct event *ev)
+{
+    const char *nodes = get("nodes", NULL), *r = get("retryable", "maybe"), *names[64];
+    struct adv_hostlist *hl = adv_hostlist_new(64);
+    char job[32];
+
+    ev->type = EV_FINDING;
+    job_and_index(word(3), job, &ev->u.finding.restart_count);
+    ev->u.finding.job_id = job;
+    ev->u.finding.kind = finding_of(word(4));
+    ev->u.finding.observe_us = now_us;
+    if (ev->u.finding.kind != FINDING_SIGNATURE) {
+        ev->u.finding.step = strtoull(word(5), NULL, 10);
+    } else {
+        ev->u.finding.anomaly = adv_streq(get("kind", "crash"), "hang") ? ANOMALY_HANG : ANOMALY_CRASH;
+        ev->u.finding.rule = get("rule", "r");
+        ev->u.finding.fault_class = get("class", "unknown");
+        ev->u.finding.retryable = *r == 'y' ? RETRYABLE_YES : *r == 'n' ? RETRYABLE_NO : RETRYABLE_MAYBE;
+        ev->u.finding.precedence = (int32_t) num("precedence", 50);
+        ev->u.finding.terminal = num("terminal", 1) != 0;
+        ev->u.finding.blame = adv_streq(get("blame", "node"), "node")       ? BLAME_NODE :
+                              adv_streq(get("blame", "node"), "reporter")   ? BLAME_REPORTER :
+                                                                              BLAME_NONE;
+        ev->u.finding.stream = "stdout";
+        ev->u.finding.offset = (uint64_t) num("offset", 0);
+        ev->u.finding.excerpt = "…";
+        if (nodes && adv_hostlist_parse(hl, nodes, NULL) == 0) {
+            for (size_t i = 0; i < adv_hostlist_count(hl); i++)
+                names[i] = adv_hostlist_nth(hl, i);
+            ev->u.finding.nodes = names;
+            ev->u.finding.n_nodes = adv_hostlist_count(hl);
+        }
+    }
+    apply(ev);
+    (void) adv_hostlist_free(hl);
+}
+
+static const char *advice_name(const char *cluster, const char *job_index, char buf[RESOURCE_NAME_MAX])
+{
+    struct cluster *c = fleet_find_cluster(fleet, cluster);
+    char job[32];
+    uint32_t index;
+    struct job *j;
+
+    job_and_index(job_index, job, &index);
+    j = c ? fleet_find_job(c, job) : NULL;
+    if (!j || !job_attempt(j, index))
+        die("no such attempt");
+    return advice_resource_name(job_attempt(j, index), buf);
+}
+
+static void do_status(struct event *ev)
+{
+    char name[RESOURCE_NAME_MAX];
+    int reason = 0, disposition = 0;
+
+    for (int i = 1; i <= 4; i++)
+        if (adv_streq(disposition_name((enum disposition) i), get("disposition", "CONVERGED")))
+            disposition = i;
+    for (int i = 1; i <= REASON_LAST_; i++)
+        if (adv_streq(disposition_reason_name((uint32_t) i), get("reason", "DESIRED_STATE_OBSERVED")))
+            reason = i;
+    ev->type = EV_ADVICE_STATUS;
+    ev->u.status.advice_name = advice_name(ev->cluster, word(3), name);
+    ev->u.status.observed_generation = (uint64_t) num("gen", 1);
+    ev->u.status.epoch = epoch_of(get("epoch", "0.1"));
+    ev->u.status.disposition = (enum disposition) disposition;
+    ev->u.status.reason = (uint32_t) reason;
+    ev->u.status.detail = get("detail", "");
+    apply(ev);
+}
+
+static void do_action(struct event *ev)
+{
+    char name[RESOURCE_NAME_MAX];
+
+    ev->type = EV_ACTION;
+    ev->u.action.journal_id = get("journal", "j1");
+    ev->u.action.journal_seq = (uint64_t) num("seq", 1);
+    ev->u.action.advice_name = advice_name(ev->cluster, word(3), name);
+    ev->u.action.generation = (uint64_t) num("gen", 1);
+    for (uint32_t v = 1; v <= 8; v++)
+        if (adv_streq(verb_name(v), get("verb", "preserve")))
+            ev->u.action.verb = v;
+    ev->u.action.outcome = get("outcome", NULL) != NULL;
+    ev->u.action.command = adv_streq(get("outcome", ""), "ACCEPTED") ? COMMAND_ACCEPTED : COMMAND_REFUSED;
+    ev->u.action.observed = OBSERVED_YES;
+    apply(ev);
+}
+
+static void do_show(void)
+{
+    for (struct cluster *c = fleet->clusters; c; c = c->hh.next) {
+        print_object(RESOURCE_CLUSTER, c);
+        for (struct job *j = c->jobs_by_uid; j; j = j->hh_uid.next) {
+            print_object(RESOURCE_JOB, j);
+            for (uint32_t i = 0; i < j->n_attempts; i++) {
+                const struct anomaly *an;
+                print_object(RESOURCE_ATTEMPT, j->attempts[i]);
+                DL_FOREACH (j->attempts[i]->anomalies, an)
+                    print_object(RESOURCE_ANOMALY, an);
+                if (j->attempts[i]->advice)
+                    print_object(RESOURCE_ADVICE, j->attempts[i]->advice);
+            }
+        }
+    }
+}
+
+static void do_nodes(void)
+{
+    struct adv_hostlist *hl = adv_hostlist_new(64);
+
+    if (!hl || adv_hostlist_parse(hl, word(3), NULL) < 0)
+        die("bad host list");
+    n_node_names = adv_hostlist_count(hl);
+    for (size_t i = 0; i < n_node_names; i++)
+        (void) snprintf(node_names[i], sizeof(node_names[i]), "%s", adv_hostlist_nth(hl, i));
+    (void) adv_hostlist_free(hl);
+}
+
+static void do_config(void)
+{
+    const struct {
+        const char *key;
+        int64_t *us;
+    } keys[] = {
+        { "settle", &config.policy.log_settle_us },       { "fallback", &config.policy.fallback_delay_us },
+        { "window", &config.policy.shared_cause_window_us }, { "grace", &config.policy.suspicion_grace_us },
+        { "blind", &config.policy.min_runtime_blind_us }, { "lease", &config.lease_us },
+    };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(keys); i++)
+        if (get(keys[i].key, NULL))
+            *keys[i].us = (int64_t) (strtod(get(keys[i].key, "0"), NULL) * 1e6);
+    fleet->cfg = config;
+}
+
+static void run_line(void)
+{
+    struct event ev = { .cluster = n_words > 2 ? words[2] : NULL };
+    const char *verb = word(1);
+
+    if (adv_streq(verb, "config")) {
+        do_config();
+    } else if (adv_streq(verb, "create")) {
+        ev.type = EV_CLUSTER_CREATE;
+        apply(&ev);
+    } else if (adv_streq(verb, "mode")) {
+        ev.type = EV_SET_MODE;
+        if (!mode_from_name(word(3), &ev.u.set_mode.mode))
+            die("unknown mode");
+        apply(&ev);
+    } else if (adv_streq(verb, "hello")) {
+        ev.type = EV_AGENT_HELLO;
+        ev.u.hello.instance_id = get("instance", "i1");
+        ev.u.hello.journal_id = get("journal", "j1");
+        ev.u.hello.journal_persistent = num("persistent", 1) != 0;
+        ev.u.hello.highest_epoch = epoch_of(get("epoch", NULL));
+        (void) mode_from_name(get("ceiling", "act"), &ev.u.hello.ceiling);
+        apply(&ev);
+        print("  -> %s%s\n", ev.u.hello.ret_granted ? "granted" : "standby", ev.u.hello.ret_settle ? ", settle" : "");
+    } else if (adv_streq(verb, "gone")) {
+        ev.type = EV_AGENT_GONE;
+        ev.u.gone.instance_id = get("instance", "i1");
+        apply(&ev);
+    } else if (adv_streq(verb, "take")) {
+        ev.type = EV_LEASE_TAKE;
+        ev.u.take.instance_id = get("instance", "i2");
+        ev.u.take.journal_id = get("journal", "j2");
+        apply(&ev);
+        print("  -> %s\n", ev.u.take.ret_granted ? "granted" : "refused");
+    } else if (adv_streq(verb, "report")) {
+        ev.type = EV_AGENT_REPORT;
+        ev.u.report.instance_id = get("instance", "i1");
+        (void) mode_from_name(get("ceiling", "act"), &ev.u.report.ceiling);
+        apply(&ev);
+    } else if (adv_streq(verb, "nodes")) {
+        do_nodes();
+    } else if (adv_streq(verb, "state")) {
+        do_state(&ev, num("full", 0) != 0);
+    } else if (adv_streq(verb, "log")) {
+        do_log(&ev);
+    } else if (adv_streq(verb, "telemetry")) {
+        char job[32];
+        ev.type = EV_TELEMETRY;
+        job_and_index(word(3), job, &ev.u.telemetry.restart_count);
+        ev.u.telemetry.job_id = job;
+        ev.u.telemetry.reason = get("reason", "");
+        ev.u.telemetry.state = adv_streq(word(4), "LOST")      ? TELEMETRY_LOST :
+                               adv_streq(word(4), "PARTIAL")   ? TELEMETRY_PARTIAL :
+                                                                 TELEMETRY_COMPLETE;
+        apply(&ev);
+    } else if (adv_streq(verb, "status")) {
+        do_status(&ev);
+    } else if (adv_streq(verb, "action")) {
+        do_action(&ev);
+    } else if (adv_streq(verb, "show")) {
+        do_show();
+    } else if (!adv_streq(verb, "wait")) {
+        die("unknown verb");
+    }
+}
+
+static char *slurp(const char *path, size_t *ret_len)
+{
+    FILE *f = fopen(path, "re");
+    char *s = calloc(1, 1 << 20);
+
+    *ret_len = f && s ? fread(s, 1, (1 << 20) - 1, f) : 0;
+    if (f)
+        (void) fclose(f);
+    return s;
+}
+
+static int compare(const char *golden)
+{
+    size_t n;
+    char *want = slurp(golden, &n);
+    bool same = n == out.len && memcmp(want, out.data, n) == 0;
+
+    if (getenv("UPDATE_GOLDEN")) {
+        FILE *f = fopen(golden, "we");
+        if (!f || fwrite(out.data, 1, out.len, f) != out.len || fclose(f) != 0)
+            die("cannot write the golden file");
+        same = true;
+    }
+    if (!same) {
+        size_t line = 1, i = 0;
+        for (; i < n && i < out.len && want[i] == out.data[i]; i++)
+            line += want[i] == '\n';
+        fprintf(stderr, "%s: differs from %s at line %zu\n--- got:\n%s", script, golden, line, out.data);
+    }
+    free(want);
+    return same ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    char line[4096];
+    FILE *f;
+    int r;
+
+    if (argc != 3) {
+        fprintf(stderr, "usage: run-script SCRIPT GOLDEN\n");
+        return 2;
+    }
+    script = argv[1];
+    f = fopen(script, "re");
+    if (!f)
+        die("cannot open");
+    adv_buf_init(&out, 4 << 20);
+    config.lease_us = 45000000;
+    config.log_detection = true;
+    policy_defaults(&config.policy);
+    fleet = fleet_new(&config);
+    fleet->store_term = 0;
+    while (fgets(line, sizeof(line), f)) {
+        line_no++;
+        line[strcspn(line, "\n")] = '\0';
+        if (line[0] == '#' || !line[strspn(line, " ")]) {
+            print("%s\n", line);
+            continue;
+        }
+        {
+            char copy[4096];
+            (void) strcpy(copy, line);
+            split(copy);
+            run_until((int64_t) (strtod(word(0), NULL) * 1e6));
+            print("%s\n", line);
+            run_line();
+        }
+    }
+    (void) fclose(f);
+    r = compare(argv[2]);
+    adv_buf_done(&out);
+    (void) fleet_free(fleet);
+    return r;
+}
