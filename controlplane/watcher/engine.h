@@ -31,7 +31,6 @@ struct engine_span {
 };
 
 struct engine_match {
-    size_t start; /* of the match in the line */
     struct engine_span capture[ENGINE_N_CAPTURES];
 };
 
@@ -50,6 +49,9 @@ void engine_scan(struct engine *e, const char *text, size_t len, engine_line_fn 
 
 /* True when @rule matches @line, of which @body is the offset behind the launcher's prefix. */
 bool engine_confirm(struct engine *e, size_t rule, const char *line, size_t len, size_t body, struct engine_match *ret);
+
+/* Where @rule's pattern begins to match in @line; 0 when it does not. */
+size_t engine_find(struct engine *e, size_t rule, const char *line, size_t len);
 
 /* A work area of ENGINE_WORK_SIZE bytes for the caller of engine_scan() to prepare text in. */
 char *engine_work(struct engine *e);

@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A scan keeps the unfinished last line of its stream and little else. Whole lines are handed to the engine in blocks,
+ * straight from the caller's bytes where those need no cleaning.
+ *
+ * Each line yields at most one finding of each type, by the rule of highest precedence, so that a generic rule does not
+ * echo a specific one. A `healthy` rule calms the signatures of its line up to its own precedence.
+ *
+ * Python's last line of a traceback is what matters, and ranks interleave: open tracebacks are remembered by printer
+ * (the launcher's prefix), a few of them, for a bounded distance.
+ *
+ * Repeats: thousands of ranks print the same fault, and some warnings go on for hours. A rule speaks REPEATS_SHOWN times,
+ * then at each power of two; progress resets the count, because a fault after progress is news. Progress itself is told
+ * when the step of its rule changes. All of this counts lines, not time, so it does not depend on how bytes arrive.
+ *
+ * After a gap the first piece up to a line end is not judged: the tail of "caught KeyError: x" would read as an uncaught one.
+ * The unfinished line before a gap is dropped for the same reason.
+ *
+ * Tried and left: Hyperscan streams (see engine.c), and one finding for each rule of a line (a flood without use). */
+
+#include "controlplane/watcher/watcher.h"
+
+#include <stdio.h>
+
+#include "common/buf.h"
+#include "common/num.h"
+#include "common/utf8.h"
+#include "controlplane/watcher/engine.h"
+#include "controlplane/watcher/line.h"
+
+#define TRACEBACKS      8
+#define TRACEBACK_BYTES 262144 /* a traceback longer than this is not waited for: deep recursions print 100 kB */
+#define SERIES          6      /* progress rules that speak in one stream; real ones have one to three */
+#define REPEATS_SHOWN   16
+#define CARRY_KEPT      1024 /* an idle scan keeps at most this much room for an unfinished line */
+
+#define MAX_STEP INT64_C(999999999999)
+
+struct repeat {
+    uint16_t generation, count;
+};
+
+struct watcher_scan {
+    struct watcher_rules *rules;
+    const struct watcher_rule *list;
+    struct engine *engine;
+    size_t n_rules;
+    enum watcher_scope stream;
+    watcher_finding_fn fn;
+    void *ctx;
+    char *node;
+
+    char *carry; /* the unfinished line */
+    size_t carry_len, carry_cap;
+    uint64_t carry_offset;
+    bool skipping; /* up to the next line end */
+    uint64_t next_offset;
+
+    struct {
+        uint32_t key;
+        bool open;
+        uint64_t offset;
+    } traceback[TRACEBACKS];
+    struct {
+        int64_t step;
+        uint16_t rule;
+        uint16_t age;
+    } series[SERIES];
+    struct repeat *repeats; /* by rule; allocated with the first signature */
+    uint16_t generation;    /* rises with progress */
+    int64_t last_step;
+    struct watcher_scan_stats stats;
+
+    /* while a block is at the engine */
+    uint64_t block_offset;
+    int64_t observe_wall_us;
+};
+
+static const char *const type_names[] = { "SIGNATURE", "NOTICE", "PROGRESS", "CHECKPOINT", "RESUMED", "FINISHED" };
+
+const char *watcher_finding_type_name(enum watcher_finding_type type)
+{
+    return (size_t) type < ADV_ARRAY_LEN(type_names) ? type_names[type] : "?";
+}
+
+/* --- what a line says --- */
+
+static int64_t number(struct engine_span s, int64_t max)
+{
+    char text[24];
+    int64_t v = -1;
+
+    if (!s.s || s.len >= sizeof(text))
+        return -1;
+    memcpy(text, s.s, s.len);
+    text[s.len] = '\0';
+    return adv_parse_i64(text, 0, max, &v, NULL) < 0 ? -1 : v;
+}
+
+static void put_text(char *dst, size_t cap, const char *s, size_t len)
+{
+    (void) adv_utf8_lossy_buf(dst, cap, s, len < cap ? len : cap);
+}
+
+static bool believed(const struct watcher_scan *s, const struct watcher_rule *r)
+{
+    bool fault = r->kind == WATCHER_KIND_SIGNATURE || r->kind == WATCHER_KIND_NOTICE;
+
+    if (r->kind == WATCHER_KIND_HEALTHY)
+        return true;
+    if (s->stream == WATCHER_SCOPE_APPLICATION)
+        return !fault || r->scope != WATCHER_SCOPE_SCHEDULER;
+    return fault && (r->scope == s->stream || r->scope == WATCHER_SCOPE_ANY);
+}
+
+static int find_traceback(const struct watcher_scan *s, uint32_t key, uint64_t offset)
+{
+    for (int i = 0; i < TRACEBACKS; i++) {
+        if (s->traceback[i].open && s->traceback[i].key == key && offset - s->traceback[i].offset <= TRACEBACK_BYTES)
+            return i;
+    }
+    return -1;
+}
+
+static void open_traceback(struct watcher_scan *s, uint32_t key, uint64_t offset)
+{
+    int slot = 0;
+
+    for (int i = 0; i < TRACEBACKS; i++) {
+        if (s->traceback[i].open && s->traceback[i].key == key) {
+            slot = i;
+            break;
+        }
+        if (s->traceback[slot].open && (!s->traceback[i].open || s->traceback[i].offset < s->traceback[slot].offset))
+            slot = i;
+    }
+    s->traceback[slot].key = key;
+    s->traceback[slot].open = true;
+    s->traceback[slot].offset = offset;
+}
+
+/* True when the step of this rule is not the one it told last. */
+static bool step_moved(struct watcher_scan *s, uint16_t rule, int64_t step)
+{
+    int slot = 0;
+
+    for (int i = 0; i < SERIES; i++) {
+        if (s->series[i].age > 0 && s->series[i].rule == rule) {
+            s->series[i].age = UINT16_MAX;
+            if (s->series[i].step == step)
+                return false;
+            s->series[i].step = step;
+            return true;
+        }
+        if (s->series[i].age > 0)
+            s->series[i].age -= s->series[i].age > 1;
+        if (s->series[i].age < s->series[slot].age)
+            slot = i;
+    }
+    s->series[slot].rule = rule;
+    s->series[slot].step = step;
+    s->series[slot].age = UINT16_MAX;
+    return true;
+}
+
+/* Counts one more line of @rule; true when it is to be told. Without memory all are. */
+static bool worth_telling(struct watcher_scan *s, size_t rule, uint32_t *ret_count)
+{
+    struct repeat *r;
+
+    *ret_count = 1;
+    if (!s->repeats)
+        s->repeats = calloc(s->n_rules, sizeof(*s->repeats));
+    if (!s->repeats)
+        return true;
+    r = &s->repeats[rule];
+    if (r->generation != s->generation)
+        *r = (struct repeat) { .generation = s->generation };
+    if (r->count < UINT16_MAX)
+        r->count++;
+    *ret_count = r->count;
+    return r->count <= REPEATS_SHOWN || (r->count & (r->count - 1)) == 0;
+}
+
+struct candidate {
+    size_t rule;
+    bool any;
+    struct engine_match match;
+};
+
+static void tell(struct watcher_scan *s, enum watcher_finding_type type, const struct candidate *c, const char *line,
+                 size_t len, size_t offset, const struct line_prefix *prefix, bool in_traceback)
+{
+    const struct watcher_rule *r = &s->list[c->rule];
+    const struct engine_span *cap = c->match.capture;
+    struct watcher_finding f = { .type = type,
+                                 .rule = r,
+                                 .offset = s->block_offset + offset,
+                                 .observe_wall_us = s->observe_wall_us,
+                                 .in_traceback = in_traceback,
+                                 .count = 1 };
+
+    f.step = number(cap[ENGINE_CAPTURE_STEP], MAX_STEP);
+    f.total = number(cap[ENGINE_CAPTURE_TOTAL], MAX_STEP);
+    if (type == WATCHER_PROGRESS) {
+        if (f.step >= 0 && !step_moved(s, (uint16_t) c->rule, f.step))
+            return;
+        s->generation++;
+        if (r->unit == WATCHER_UNIT_STEP && f.step >= 0)
+            s->last_step = f.step;
+    } else if (type == WATCHER_SIGNATURE || type == WATCHER_NOTICE) {
+        if (!worth_telling(s, c->rule, &f.count)) {
+            s->stats.suppressed++;
+            return;
+        }
+    } else if (type == WATCHER_CHECKPOINT && f.step < 0) {
+        f.step = s->last_step;
+        f.step_inferred = f.step >= 0;
+    } else if (type == WATCHER_RESUMED && f.step >= 0) {
+        s->last_step = f.step;
+    }
+    f.rank = (int) number(cap[ENGINE_CAPTURE_RANK], 999999);
+    f.local_rank = (int) number(cap[ENGINE_CAPTURE_LOCAL_RANK], 999999);
+    f.task = (int) number(cap[ENGINE_CAPTURE_TASK], 999999);
+    f.code = (int) number(cap[ENGINE_CAPTURE_CODE], 999999);
+    if (f.rank < 0)
+        f.rank = prefix->rank;
+    if (f.local_rank < 0)
+        f.local_rank = prefix->local_rank;
+    if (f.task < 0)
+        f.task = prefix->task;
+    if (prefix->node)
+        put_text(f.reporter, sizeof(f.reporter), prefix->node, prefix->node_len);
+    else if (s->node)
+        put_text(f.reporter, sizeof(f.reporter), s->node, strlen(s->node));
+    if (cap[ENGINE_CAPTURE_NODE].s)
+        put_text(f.node, sizeof(f.node), cap[ENGINE_CAPTURE_NODE].s, cap[ENGINE_CAPTURE_NODE].len);
+    else
+        memcpy(f.node, f.reporter, sizeof(f.node));
+    if (cap[ENGINE_CAPTURE_DEVICE].s)
+        put_text(f.device, sizeof(f.device), cap[ENGINE_CAPTURE_DEVICE].s, cap[ENGINE_CAPTURE_DEVICE].len);
+    if (type != WATCHER_PROGRESS) {
+        size_t start = len < sizeof(f.excerpt) ? 0 : engine_find(s->engine, c->rule, line, len);
+        (void) engine_excerpt(s->engine, line, len, start, f.excerpt, sizeof(f.excerpt));
+        if (adv_sha256(line, len, f.sha256, NULL) < 0)
+            memset(f.sha256, 0, sizeof(f.sha256)); /* no memory: a finding without identity is better than none */
+    }
+    s->stats.findings++;
+    s->fn(s->ctx, &f);
+}
+
+/* True when a healthy rule speaks against a signature of this precedence. */
+static bool calmed(struct watcher_scan *s, int precedence, const char *line, size_t len, const struct line_prefix *prefix,
+                   const uint16_t *rules, size_t n)
+{
+    struct engine_match match;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct watcher_rule *r = &s->list[rules[i]];
+        if (r->kind == WATCHER_KIND_HEALTHY && r->precedence >= precedence &&
+            engine_confirm(s->engine, rules[i], line, len, prefix->body, &match))
+            return true;
+    }
+    return false;
+}
+
+static void on_line(void *ctx, const char *line, size_t len, size_t offset, const uint16_t *rules, size_t n)
+{
+    static const enum watcher_finding_type order[] = { WATCHER_SIGNATURE,  WATCHER_NOTICE,  WATCHER_RESUMED,
+                                                       WATCHER_PROGRESS,   WATCHER_CHECKPOINT, WATCHER_FINISHED };
+    struct watcher_scan *s = ctx;
+    struct candidate best[ADV_ARRAY_LEN(order)] = { 0 };
+    struct line_prefix prefix;
+    struct engine_match match;
+    bool opens = false, closes = false;
+    int traceback;
+
+    line_parse_prefix(line, len, &prefix);
+    traceback = find_traceback(s, prefix.key, s->block_offset + offset);
+    for (size_t i = 0; i < n; i++) {
+        const struct watcher_rule *r = &s->list[rules[i]];
+        enum watcher_finding_type type = WATCHER_SIGNATURE;
+
+        if (!believed(s, r) || (r->after_traceback && traceback < 0))
+            continue;
+        switch (r->kind) {
+        case WATCHER_KIND_SIGNATURE:
+            type = WATCHER_SIGNATURE;
+            break;
+        case WATCHER_KIND_NOTICE:
+            type = WATCHER_NOTICE;
+            break;
+        case WATCHER_KIND_PROGRESS:
+            type = WATCHER_PROGRESS;
+            break;
+        case WATCHER_KIND_CHECKPOINT:
+            type = WATCHER_CHECKPOINT;
+            break;
+        case WATCHER_KIND_RESUME:
+            type = WATCHER_RESUMED;
+            break;
+        case WATCHER_KIND_FINISHED:
+            type = WATCHER_FINISHED;
+            break;
+        case WATCHER_KIND_HEALTHY:
+            continue; /* asked below, if there is something to calm */
+        case WATCHER_KIND_TRACEBACK:
+            opens |= engine_confirm(s->engine, rules[i], line, len, prefix.body, &match);
+            continue;
+        }
+        if (best[type].any && s->list[best[type].rule].precedence >= r->precedence)
+            continue;
+        if (engine_confirm(s->engine, rules[i], line, len, prefix.body, &match))
+            best[type] = (struct candidate) { .rule = rules[i], .any = true, .match = match };
+    }
+    if (best[WATCHER_SIGNATURE].any) {
+        closes = s->list[best[WATCHER_SIGNATURE].rule].begins && traceback >= 0;
+        best[WATCHER_SIGNATURE].any = !calmed(s, s->list[best[WATCHER_SIGNATURE].rule].precedence, line, len, &prefix, rules, n);
+    }
+    for (size_t i = 0; i < ADV_ARRAY_LEN(order); i++) {
+        enum watcher_finding_type type = order[i];
+        if (best[type].any)
+            tell(s, type, &best[type], line, len, offset, &prefix, closes && type == WATCHER_SIGNATURE);
+    }
+    if (closes)
+        s->traceback[traceback].open = false;
+    if (opens)
+        open_traceback(s, prefix.key, s->block_offset + offset);
+}
+
+/* --- bytes to lines --- */
+
+/* @text is whole lines, or the head of a long one; at most ENGINE_LINE_MAX bytes and a line end. */
+static void scan_lines(struct watcher_scan *s, const char *text, size_t len, uint64_t offset)
+{
+    s->block_offset = offset;
+    if (line_needs_clean(text, len)) {
+        char *work = engine_work(s->engine);
+        line_clean(text, len, work);
+        text = work;
+    }
+    engine_scan(s->engine, text, len, on_line, s);
+}
+
+static void drop_carry(struct watcher_scan *s)
+{
+    s->carry_len = 0;
+    if (s->carry_cap > CARRY_KEPT) {
+        free(s->carry);
+        s->carry = NULL;
+        s->carry_cap = 0;
+    }
+}
+
+static int grow_carry(struct watcher_scan *s, size_t len, struct adv_err *err)
+{
+    size_t cap = s->carry_cap ? s->carry_cap : 256;
+
+    while (cap < s->carry_len + len)
+        cap *= 2;
+    if (cap > s->carry_cap) {
+        char *mem = realloc(s->carry, cap);
+        if (!mem) {
+            s->stats.gaps++;
+            s->stats.skipped_bytes += s->carry_len;
+            drop_carry(s);
+            s->skipping = true;
+            return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "log scan: no memory for a line of %zu bytes",
+                               s->carry_len + len);
+        }
+        s->carry = mem;
+        s->carry_cap = cap;
+    }
+    return 0;
+}
+
+/* Adds to the unfinished line; its head is looked at as soon as it is full, and the rest of the line skipped. */
+static int keep(struct watcher_scan *s, uint64_t offset, const char *p, size_t len, struct adv_err *err)
+{
+    size_t room = ENGINE_LINE_MAX - s->carry_len, n = len < room ? len : room;
+    int rc;
+
+    if (s->carry_len == 0)
+        s->carry_offset = offset;
+    rc = grow_carry(s, n, err);
+    if (rc < 0)
+        return rc;
+    memcpy(s->carry + s->carry_len, p, n);
+    s->carry_len += n;
+    if (len > n) {
+        scan_lines(s, s->carry, s->carry_len, s->carry_offset);
+        drop_carry(s);
+        s->stats.long_lines++;
+        s->stats.skipped_bytes += len - n;
+        s->skipping = true;
+    }
+    return 0;
+}
+
+/* Consumes up to the first line end of @p, which belongs to a line that is under way. Returns how much that was. */
+static size_t end_line(struct watcher_scan *s, uint64_t offset, const char *p, size_t len, int *rc, struct adv_err *err)
+{
+    const char *nl = line_first_end(p, len);
+    size_t n = nl ? (size_t) (nl - p) : len;
+
+    if (s->skipping) {
+        s->stats.skipped_bytes += n;
+        s->skipping = nl == NULL;
+        return nl ? n + 1 : n;
+    }
+    *rc = keep(s, offset, p, n, err);
+    if (!nl)
+        return n;
+    if (!s->skipping && s->carry_len > 0) {
+        scan_lines(s, s->carry, s->carry_len, s->carry_offset);
+        drop_carry(s);
+    }
+    s->skipping = false;
+    return n + 1;
+}
+
+static void note_gap(struct watcher_scan *s, uint64_t missing, bool truncated)
+{
+    s->stats.skipped_bytes += s->carry_len;
+    drop_carry(s);
+    memset(s->traceback, 0, sizeof(s->traceback));
+    if (truncated) {
+        s->stats.truncations++;
+    } else {
+        s->stats.gaps++;
+        s->stats.missing_bytes += missing;
+    }
+}
+
+int watcher_scan_feed(struct watcher_scan *s, uint64_t offset, const void *bytes, size_t len, uint64_t dropped_before,
+                      int64_t observe_wall_us, struct adv_err *err)
+{
+    const char *p = bytes;
+    int rc = 0;
+
+    s->observe_wall_us = observe_wall_us;
+    if (offset < s->next_offset) {
+        note_gap(s, 0, true);
+        s->skipping = offset != 0;
+    } else if (offset > s->next_offset || dropped_before > 0) {
+        uint64_t jump = offset - s->next_offset;
+        note_gap(s, jump > dropped_before ? jump : dropped_before, false);
+        s->skipping = true;
+    }
+    s->stats.bytes += len;
+    while (len > 0) {
+        const char *last;
+        size_t n;
+
+        if (s->skipping || s->carry_len > 0) {
+            n = end_line(s, offset, p, len, &rc, err);
+        } else {
+            n = len < ENGINE_LINE_MAX ? len : ENGINE_LINE_MAX;
+            last = line_last_end(p, n);
+            if (last) {
+                n = (size_t) (last - p) + 1;
+                scan_lines(s, p, n, offset);
+            } else {
+                n = end_line(s, offset, p, len, &rc, err);
+            }
+        }
+        p += n;
+        offset += n;
+        len -= n;
+    }
+    s->next_offset = offset;
+    return rc;
+}
+
+void watcher_scan_finish(struct watcher_scan *s, int64_t observe_wall_us)
+{
+    s->observe_wall_us = observe_wall_us;
+    if (s->carry_len > 0) {
+        scan_lines(s, s->carry, s->carry_len, s->carry_offset);
+        drop_carry(s);
+        s->skipping = true; /* more of that line may still come */
+    }
+}
+
+/* --- life --- */
+
+static void take_rules(struct watcher_scan *s, struct watcher_rules *rules)
+{
+    s->rules = watcher_rules_ref(rules);
+    s->list = watcher_rules_list(rules, &s->n_rules);
+    s->engine = watcher_rules_engine(rules);
+}
+
+int watcher_scan_new(struct watcher_rules *rules, const struct watcher_scan_options *options, struct watcher_scan **ret,
+                     struct adv_err *err)
+{
+    struct watcher_scan *s = calloc(1, sizeof(*s));
+
+    if (!s || (options->node && !(s->node = strdup(options->node)))) {
+        free(s);
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "log scan: no memory");
+    }
+    take_rules(s, rules);
+    s->stream = options->stream;
+    s->fn = options->fn;
+    s->ctx = options->ctx;
+    s->next_offset = options->start_offset;
+    s->last_step = -1;
+    *ret = s;
+    return 0;
+}
+
+struct watcher_scan *watcher_scan_free(struct watcher_scan *s)
+{
+    if (s) {
+        (void) watcher_rules_unref(s->rules);
+        free(s->node);
+        free(s->carry);
+        free(s->repeats);
+        free(s);
+    }
+    return NULL;
+}
+
+void watcher_scan_set_rules(struct watcher_scan *s, struct watcher_rules *rules)
+{
+    struct watcher_rules *old = s->rules;
+
+    take_rules(s, rules);
+    (void) watcher_rules_unref(old);
+    free(s->repeats);
+    s->repeats = NULL;
+    memset(s->series, 0, sizeof(s->series));
+}
+
+const struct watcher_scan_stats *watcher_scan_stats(const struct watcher_scan *s)
+{
+    return &s->stats;
+}
+
+int64_t watcher_scan_last_step(const struct watcher_scan *s)
+{
+    return s->last_step;
+}
+
+size_t watcher_scan_memory(const struct watcher_scan *s)
+{
+    return sizeof(*s) + s->carry_cap + (s->node ? strlen(s->node) + 1 : 0) +
+           (s->repeats ? s->n_rules * sizeof(*s->repeats) : 0);
+}
