@@ -48,7 +48,7 @@ static size_t step(const uint8_t *p, size_t n, size_t *ret_skip)
 bool adv_utf8_valid(const void *bytes, size_t len)
 {
     const uint8_t *p = bytes;
-    size_t i = 0, skip;
+    size_t i = 0, skip = 1;
 
     while (i < len) {
         if (p[i] < 0x80) {
@@ -66,7 +66,7 @@ bool adv_utf8_valid(const void *bytes, size_t len)
 size_t adv_utf8_lossy_buf(char *dst, size_t cap, const void *bytes, size_t len)
 {
     const uint8_t *p = bytes;
-    size_t i = 0, o = 0, skip;
+    size_t i = 0, o = 0, skip = 1;
 
     while (i < len) {
         size_t n = p[i] == 0 ? 0 : step(p + i, len - i, &skip);

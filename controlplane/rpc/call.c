@@ -64,12 +64,19 @@ struct rpc_call *rpc_call_ref(struct rpc_call *call)
     return call;
 }
 
-struct rpc_call *rpc_call_unref(struct rpc_call *call)
+static void drop_refs(struct rpc_call *call, int n)
 {
-    if (!call || --call->refs > 0)
-        return NULL;
+    call->refs -= n;
+    if (call->refs > 0)
+        return;
     (void) rpc_peer_free(call->peer);
     free(call);
+}
+
+struct rpc_call *rpc_call_unref(struct rpc_call *call)
+{
+    if (call)
+        drop_refs(call, 1);
     return NULL;
 }
 
@@ -93,12 +100,14 @@ void rpc_call_free_unstarted(struct rpc_call *call)
     (void) rpc_call_unref(call);
 }
 
-static void maybe_release(struct rpc_call *call)
+/* Gives the grpc_call back once all is over; the server's own reference is then the caller's to
+ * drop. The server looks whether it was the last one after each batch of events. */
+static bool maybe_release(struct rpc_call *call)
 {
     struct rpc_server *srv = call->srv;
 
     if (!call->ended || call->pending > 0 || !call->call)
-        return;
+        return false;
     grpc_call_unref(call->call);
     call->call = NULL;
     drop_queue(call);
@@ -113,8 +122,9 @@ static void maybe_release(struct rpc_call *call)
     if (call->next)
         call->next->prev = call->prev;
     srv->stats.calls_live--;
-    rpc_call_free_unstarted(
-        call); /* the server looks whether it was the last one after each batch of events */
+    grpc_call_details_destroy(&call->details);
+    grpc_metadata_array_destroy(&call->metadata);
+    return true;
 }
 
 /* ---- batches ---- */
@@ -145,8 +155,7 @@ static void taken(struct rpc_call *call)
 /* Last line of each tag's function. */
 static void done(struct rpc_call *call)
 {
-    maybe_release(call);
-    (void) rpc_call_unref(call);
+    drop_refs(call, maybe_release(call) ? 2 : 1);
 }
 
 static void arm_close(struct rpc_call *call)

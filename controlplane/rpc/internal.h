@@ -6,10 +6,10 @@
 
 #include <grpc/grpc.h>
 #include <pthread.h>
-#include <uthash.h>
 #include <uv.h>
 
 #include "common/arena.h"
+#include "common/hash.h"
 #include "controlplane/rpc/rpc.h"
 #include "controlplane/rpc/tls.h"
 
