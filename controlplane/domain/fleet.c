@@ -1660,6 +1660,7 @@ void fleet_load_advice(struct attempt *a, struct advice *ad)
     if (ad->disposition == DISPOSITION_PENDING && ad->actionability == ACTION_ACTIONABLE) {
         DL_APPEND(a->job->cluster->open_advice, ad);
         ad->open = true;
+        ad->order_rev = ad->revision; /* every session of the new process hears of it */
     }
 }
 

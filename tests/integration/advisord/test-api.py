@@ -1,0 +1,387 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The Advisor API over mTLS as another language sees it: who may call, lists, pages, watches, sessions, durability."""
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import advstack  # noqa: E402
+from advlab import wait_for  # noqa: E402
+
+import grpc  # noqa: E402
+
+api = advstack.stubs()
+CASES = []
+
+
+def case(f):
+    CASES.append(f)
+    return f
+
+
+def refused(call, code, reason=None):
+    try:
+        call()
+    except grpc.RpcError as e:
+        if e.code() != code:
+            raise AssertionError(f"wanted {code}, got {e.code()}: {e.details()}")
+        if reason:
+            details = dict(e.trailing_metadata()).get("grpc-status-details-bin", b"")
+            if reason.encode() not in details:
+                raise AssertionError(f"wanted reason {reason} in the details of: {e.details()}")
+        return e
+    raise AssertionError(f"wanted {code}, but the call succeeded")
+
+
+def job(job_id, state, hash_, **kw):
+    d = dict(job_id=job_id, state=getattr(api, "JOB_STATE_" + state), state_raw=state, batch=True, requeueable=True,
+             submit_unix=1000, user="alice", partition="main", nodes="n[1-2]", detail_known=True, name=b"train",
+             comment=b'{"advisor":{}}', hash=hash_)
+    d.update(kw)
+    return api.JobObservation(**d)
+
+
+def nodes(n=8):
+    return [api.NodeObservation(name=f"n{i + 1}", state_raw="IDLE", available=True, hash=1000 + i) for i in range(n)]
+
+
+NODES_DIGEST = 0
+for i in range(8):
+    NODES_DIGEST ^= 1000 + i
+
+d = advstack.Advisord(**{"detect.log_settle": "50ms"})
+admin = d.channel("admin:root")
+fleet = api.FleetServiceStub(admin)
+
+
+def cluster(name, mode=None):
+    fleet.CreateCluster(api.CreateClusterRequest(cluster_id=name), timeout=10)
+    if mode:
+        fleet.SetClusterMode(api.SetClusterModeRequest(name=f"clusters/{name}", mode=mode), timeout=10)
+
+
+def agent(name, **kw):
+    return advstack.FakeAgent(api, d.channel(f"agent:{name}"), name, **kw)
+
+
+def full(a, *jobs):
+    digest = NODES_DIGEST
+    for j in jobs:
+        digest ^= j.hash
+    return a.durable(a.numbered(state_update=api.StateUpdate(full_begin=True, full_end=True, jobs=jobs, nodes=nodes(),
+                                                             digest=digest)))
+
+
+def push(a, job_id, text, restarts=0, offset=0):
+    sid = a.wait("welcome").session_id
+    ref = api.AttemptRef(cluster=a.cluster, job_id=job_id, restart_count=restarts)
+    chunk = api.LogChunk(attempt=ref, stream="stdout", offset=offset, data=text)
+    return a.stub.PushLogs(iter([api.PushLogsRequest(session_id=sid, chunks=[chunk])]), timeout=10)
+
+
+ECC = b"n2: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+
+
+@case
+def identity_is_needed():
+    fleet_of = lambda ch: api.FleetServiceStub(ch)  # noqa: E731
+    refused(lambda: fleet_of(d.channel()).ListClusters(api.ListClustersRequest(), timeout=5), grpc.StatusCode.UNAVAILABLE)
+    other = advstack.Ca(f"{d.dir}/other")
+    refused(lambda: fleet_of(d.channel("admin:eve", ca=other)).ListClusters(api.ListClustersRequest(), timeout=5),
+            grpc.StatusCode.UNAVAILABLE)
+    refused(lambda: fleet_of(d.channel("nobody", "DNS:nobody")).ListClusters(api.ListClustersRequest(), timeout=5),
+            grpc.StatusCode.UNAUTHENTICATED, "NO_IDENTITY")
+    reader = fleet_of(d.channel("reader:bob"))
+    reader.ListClusters(api.ListClustersRequest(), timeout=5)
+    refused(lambda: reader.CreateCluster(api.CreateClusterRequest(cluster_id="x"), timeout=5),
+            grpc.StatusCode.PERMISSION_DENIED, "ROLE_TOO_LOW")
+    agent_as_tool = fleet_of(d.channel("agent:alpha"))
+    refused(lambda: agent_as_tool.ListClusters(api.ListClustersRequest(), timeout=5), grpc.StatusCode.PERMISSION_DENIED)
+
+
+@case
+def agent_of_another_cluster_is_refused():
+    cluster("own")
+    cluster("foreign")
+    a = advstack.FakeAgent(api, d.channel("agent:foreign"), "own")
+    e = a.wait_end()
+    assert e.code() == grpc.StatusCode.PERMISSION_DENIED, e
+    assert "foreign" in e.details()
+    b = advstack.FakeAgent(api, d.channel("agent:unknown"), "unknown")
+    assert b.wait_end().code() == grpc.StatusCode.NOT_FOUND
+    c = advstack.FakeAgent(api, d.channel("operator:alice"), "own")
+    assert c.wait_end().code() == grpc.StatusCode.PERMISSION_DENIED
+
+
+@case
+def clusters_and_modes():
+    cluster("modes")
+    refused(lambda: cluster("modes"), grpc.StatusCode.ALREADY_EXISTS, "CLUSTER_EXISTS")
+    refused(lambda: cluster("Not Valid"), grpc.StatusCode.INVALID_ARGUMENT, "CLUSTER_ID_MALFORMED")
+    get = lambda: fleet.GetCluster(api.GetClusterRequest(name="clusters/modes"), timeout=5).cluster  # noqa: E731
+    c = get()
+    assert c.mode == api.MODE_OBSERVE and c.agent_state == api.AGENT_STATE_NEVER_SEEN
+    set_ = lambda **kw: fleet.SetClusterMode(api.SetClusterModeRequest(name="clusters/modes", **kw), timeout=5)  # noqa: E731
+    after = set_(mode=api.MODE_ACT, etag=c.etag, request_id="one").cluster
+    assert after.mode == api.MODE_ACT and not after.mode_effective
+    refused(lambda: set_(mode=api.MODE_OFF, etag=c.etag), grpc.StatusCode.ABORTED, "ETAG_MISMATCH")
+    assert set_(mode=api.MODE_ACT, etag=c.etag, request_id="one").cluster.etag == after.etag
+    refused(lambda: set_(mode=api.MODE_OFF, request_id="one"), grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+    refused(lambda: set_(mode=0), grpc.StatusCode.INVALID_ARGUMENT, "MODE_MALFORMED")
+    a = agent("modes")
+    a.wait("welcome")
+    a.heartbeat()
+    wait_for("the mode to be effective", lambda: get().mode_effective)
+    set_(mode=api.MODE_OBSERVE)
+    a.wait("heartbeat_ack", lambda h: h.cluster_mode == api.MODE_OBSERVE)  # told at once, without a heartbeat
+    assert not get().mode_effective
+    a.heartbeat()
+    wait_for("the mode to be effective", lambda: get().mode_effective)
+    a.close()
+
+
+@case
+def pages():
+    for i in range(5):
+        cluster(f"page-{i}")
+    names, token = [], ""
+    while True:
+        r = fleet.ListClusters(api.ListClustersRequest(page_size=2, page_token=token), timeout=5)
+        assert len(r.clusters) <= 2
+        names += [c.name for c in r.clusters]
+        token = r.next_page_token
+        if not token:
+            break
+    assert names == sorted(names) and len(set(names)) == len(names) and "clusters/page-4" in names
+    refused(lambda: fleet.ListClusters(api.ListClustersRequest(page_size=1001), timeout=5),
+            grpc.StatusCode.INVALID_ARGUMENT, "PAGE_SIZE_OUT_OF_RANGE")
+    refused(lambda: fleet.ListClusters(api.ListClustersRequest(page_token="zz"), timeout=5),
+            grpc.StatusCode.INVALID_ARGUMENT, "PAGE_TOKEN_INVALID")
+    jobs_token = "6a6f62733a78"  # a well-formed token of another list
+    refused(lambda: fleet.ListClusters(api.ListClustersRequest(page_token=jobs_token), timeout=5),
+            grpc.StatusCode.INVALID_ARGUMENT, "PAGE_TOKEN_INVALID")
+
+
+@case
+def failure_to_advice_to_convergence():
+    cluster("flow", api.MODE_ACT)
+    a = agent("flow")
+    grant = a.wait("welcome").grant
+    full(a, job("101", "RUNNING", 7))
+    a.pull(1)
+    push(a, "101", ECC)
+    a.wait("focus", lambda f: list(f.job_ids) == ["101"])
+    a.durable(a.numbered(state_update=api.StateUpdate(jobs=[job("101", "FAILED", 8, exit_code=1, end_unix=int(time.time()))],
+                                                      digest=NODES_DIGEST ^ 8)))
+    order = a.wait("advice_batch").advice[0]
+    assert order.desired_state == api.DESIRED_STATE_RESTARTED and order.generation == 1, order
+    assert order.exclude_nodes == "n2" and order.actionability == api.ACTIONABILITY_ACTIONABLE, order
+    act = dict(journal_seq=1, epoch=grant.epoch, advice=order.name, generation=1, attempt=order.attempt,
+               verb=api.VERB_PRESERVE, read_before="FAILED restarts=0")
+    a.numbered(action=api.ActionReport(phase=api.ACTION_PHASE_INTENT, **act))
+    a.numbered(action=api.ActionReport(phase=api.ACTION_PHASE_OUTCOME, command=api.COMMAND_RESULT_ACCEPTED,
+                                       observed=api.OBSERVED_YES, **act))
+    # a stale generation and a stale epoch change nothing
+    stale = dict(advice=order.name, disposition=api.DISPOSITION_CONVERGED, reason=api.DISPOSITION_REASON_DESIRED_STATE_OBSERVED)
+    a.numbered(advice_status=api.AdviceStatusReport(observed_generation=7, epoch=grant.epoch, **stale))
+    a.durable(a.numbered(advice_status=api.AdviceStatusReport(observed_generation=1, epoch=api.Epoch(term=9), **stale)))
+    advice = api.AdviceServiceStub(admin)
+    get = lambda: advice.GetAdvice(api.GetAdviceRequest(name=order.name), timeout=5).advice  # noqa: E731
+    assert get().status.disposition == api.DISPOSITION_PENDING
+    a.durable(a.numbered(advice_status=api.AdviceStatusReport(observed_generation=1, epoch=grant.epoch, **stale)))
+    assert get().status.disposition == api.DISPOSITION_CONVERGED
+    explained = advice.ExplainAdvice(api.ExplainAdviceRequest(ref=order.attempt), timeout=5)
+    assert any("n2" in t for t in explained.text) and len(explained.actions) == 1, explained
+    jobs = api.JobServiceStub(admin)
+    line = jobs.GetJobTimeline(api.GetJobTimelineRequest(ref=order.attempt), timeout=5)
+    assert [e.kind for e in line.entries].count("advice") == 2, line.entries
+    assert jobs.ListJobs(api.ListJobsRequest(parent="clusters/flow"), timeout=5).jobs[0].job_id == "101"
+    verbs = [e.verb for e in api.AuditServiceStub(admin).ListAuditEvents(
+        api.ListAuditEventsRequest(parent="clusters/flow", page_size=100), timeout=5).events]
+    for v in ("cluster.create", "mode.set", "agent.connected", "advice.create", "action.intent", "action.outcome", "advice.status"):
+        assert v in verbs, verbs
+    a.close()
+
+
+@case
+def session_rules():
+    cluster("rules")
+    def ends(code, *send, **hello):
+        a = agent("rules", **hello)
+        for s in send:
+            a.send(**s)
+        e = a.wait_end()
+        assert e.code() == code, e
+        return e
+    U = api.StateUpdate
+    ends(grpc.StatusCode.OUT_OF_RANGE, dict(seq=2, state_update=U(full_begin=True, full_end=True)))
+    ends(grpc.StatusCode.INVALID_ARGUMENT, dict(hello=api.Hello(cluster="rules")))
+    ends(grpc.StatusCode.INVALID_ARGUMENT, dict())
+    ends(grpc.StatusCode.INVALID_ARGUMENT, dict(heartbeat=api.Heartbeat(id=0)))
+    ends(grpc.StatusCode.INVALID_ARGUMENT, dict(pull=api.Pull(id=1)), dict(pull=api.Pull(id=2)))
+    ends(grpc.StatusCode.INVALID_ARGUMENT, dict(seq=1, state_update=U(jobs=[job("x;rm", "RUNNING", 1)])))
+    ends(grpc.StatusCode.INVALID_ARGUMENT, dict(seq=1, state_update=U(jobs=[job("1", "RUNNING", 1, restart_count=4000000)])))
+    ends(grpc.StatusCode.FAILED_PRECONDITION, api_versions=["advisor.v9"])
+    ends(grpc.StatusCode.INVALID_ARGUMENT, journal_id="")
+    a = agent("rules")
+    a.wait("welcome")
+    e = a.wait_end(timeout=10)  # silent
+    assert e.code() == grpc.StatusCode.DEADLINE_EXCEEDED, e
+    # a wrong digest is answered by a wish for a full snapshot
+    b = agent("rules")
+    b.wait("welcome")
+    b.numbered(state_update=U(full_begin=True, full_end=True, jobs=[job("1", "RUNNING", 3)], digest=99))
+    b.wait("resync")
+    b.close()
+
+
+@case
+def two_agents_one_lease():
+    c = advstack.Advisord(**{"agent.lease": "3s", "agent.heartbeat_interval": "300ms", "agent.silence_timeout": "1s"})
+    api.FleetServiceStub(c.channel("admin:root")).CreateCluster(api.CreateClusterRequest(cluster_id="duo"), timeout=10)
+    first = advstack.FakeAgent(api, c.channel("agent:duo"), "duo", instance="a", journal="ja")
+    w1 = first.wait("welcome")
+    second = advstack.FakeAgent(api, c.channel("agent:duo"), "duo", instance="b", journal="jb")
+    w2 = second.wait("welcome")
+    assert w1.HasField("grant") and not w2.HasField("grant") and w2.lease_holder == "ja", (w1, w2)
+    begin, held = time.monotonic(), None
+    while held is None:
+        if time.monotonic() - begin > 20:
+            raise AssertionError("the standby never got the lease")
+        if time.monotonic() - begin < 1.5:
+            first.heartbeat()
+            last_beat = time.monotonic()
+        second.heartbeat()
+        time.sleep(0.2)
+        held = next((h.grant for h in second.all("heartbeat_ack") if h.HasField("grant")), None)
+    assert time.monotonic() - last_beat > 2.5, "the lease was given away while the first could still act"
+    assert held.epoch.counter > w1.grant.epoch.counter and held.settle, held
+    second.wait("resync")
+    second.close()
+    c.stop()
+
+
+@case
+def watch_follows_and_resumes():
+    cluster("seen", api.MODE_ACT)
+    w = api.WatchServiceStub(d.channel("reader:bob"))
+    stream = w.Watch(api.WatchRequest(parent="clusters/seen"), timeout=30)
+    events = []
+    for e in stream:
+        events.append(e)
+        if e.type == api.WATCH_EVENT_TYPE_SYNCED:
+            break
+    assert [x.cluster_resource.name for x in events if x.kind == api.RESOURCE_KIND_CLUSTER] == ["clusters/seen"]
+    token = events[-1].resume_token
+    a = agent("seen")
+    a.wait("welcome")
+    full(a, job("55", "RUNNING", 4))
+    got = []
+    for e in stream:
+        got.append(e)
+        if e.kind == api.RESOURCE_KIND_ATTEMPT:
+            break
+    stream.cancel()
+    assert all(e.type == api.WATCH_EVENT_TYPE_CHANGED and e.resume_token for e in got)
+    revisions = [e.revision for e in got]
+    assert revisions == sorted(revisions)
+    # a resume tells the same changes again, and nothing of the state
+    again = []
+    for e in w.Watch(api.WatchRequest(parent="clusters/seen", resume_token=token), timeout=30):
+        again.append(e)
+        if e.kind == api.RESOURCE_KIND_ATTEMPT:
+            break
+    assert [(e.kind, e.name, e.revision) for e in again] == [(e.kind, e.name, e.revision) for e in got]
+    other = api.WatchServiceStub(d.channel("reader:carol"))
+    refused(lambda: next(other.Watch(api.WatchRequest(parent="clusters/seen", resume_token=token), timeout=5)),
+            grpc.StatusCode.INVALID_ARGUMENT, "RESUME_TOKEN_INVALID")
+    refused(lambda: next(w.Watch(api.WatchRequest(parent="clusters/seen", kinds=[99]), timeout=5)),
+            grpc.StatusCode.INVALID_ARGUMENT, "KIND_UNKNOWN")
+    refused(lambda: next(w.Watch(api.WatchRequest(parent="clusters/nowhere"), timeout=5)), grpc.StatusCode.NOT_FOUND)
+    a.close()
+
+
+@case
+def kill_loses_nothing_acknowledged():
+    cluster("crash", api.MODE_ACT)
+    for round_ in range(3):
+        a = agent("crash", instance=f"r{round_}")
+        a.wait("welcome")
+        jobs = [job(str(1000 + i), "RUNNING", i + 1, submit_unix=1000) for i in range(40 * (round_ + 1))]
+        full(a, *jobs)
+        d.kill()
+        d.start()
+        js = api.JobServiceStub(d.channel("reader:bob"))
+        names, token = set(), ""
+        while True:
+            r = js.ListJobs(api.ListJobsRequest(parent="clusters/crash", page_size=1000, page_token=token), timeout=10)
+            names |= {j.job_id for j in r.jobs}
+            token = r.next_page_token
+            if not token:
+                break
+        missing = {j.job_id for j in jobs} - names
+        assert not missing, f"acknowledged and lost: {sorted(missing)}"
+        a.close()
+    globals()["fleet"] = api.FleetServiceStub(d.channel("admin:root"))
+    globals()["admin"] = d.channel("admin:root")
+
+
+@case
+def nothing_destructive_before_resync():
+    cluster("fresh", api.MODE_ACT)
+    a = agent("fresh")
+    a.wait("welcome")
+    full(a, job("9", "RUNNING", 2))
+    push(a, "9", ECC)
+    a.durable(a.numbered(state_update=api.StateUpdate(jobs=[job("9", "FAILED", 3, exit_code=1, end_unix=int(time.time()))],
+                                                      digest=NODES_DIGEST ^ 3)))
+    a.pull(1)
+    a.wait("advice_batch")
+    a.close()
+    d.kill()
+    d.start()
+    b = agent("fresh", instance="i2")
+    w = b.wait("welcome")
+    assert w.send_snapshot
+    b.pull(1)
+    b.heartbeat()
+    b.wait("heartbeat_ack", lambda h: h.id == 1)
+    assert not b.all("advice_batch"), "advice before the agent's state was known again"
+    full(b, job("9", "FAILED", 3, exit_code=1, end_unix=int(time.time())))
+    assert b.wait("advice_batch").advice[0].generation == 1
+    b.close()
+
+
+@case
+def second_advisord_is_refused():
+    env = {**os.environ}
+    import subprocess
+    p = subprocess.run([os.environ["ADVISORD"], "--config", f"{d.dir}/advisord.yaml", "--listen", "127.0.0.1:0",
+                        "--port_file", f"{d.dir}/port2"], capture_output=True, timeout=60, env=env)
+    assert p.returncode == 1 and b"another advisord" in p.stderr, p
+    p = subprocess.run([os.environ["ADVISORD"], "--config", f"{d.dir}/advisord.yaml", "--insecure", "--listen", "0.0.0.0:0",
+                        "--store.path", f"{d.dir}/b.db", "--port_file", ""], capture_output=True, timeout=60, env=env)
+    assert p.returncode == 1 and b"loopback" in p.stderr, p
+
+
+@case
+def bad_configuration_is_explained():
+    import subprocess
+    path = f"{d.dir}/bad.yaml"
+    for text, words in (("listen: [x]\nagnet: {lease: 4s}\n", ["bad.yaml", ":2", "agnet"]),
+                        ("agent: {lease: 4 parsecs}\n", ["agent.lease", ":1"]),
+                        ("agent: {lease: 1s, heartbeat_interval: 5s}\n", ["agent.lease"])):
+        with open(path, "w") as f:
+            f.write(text)
+        p = subprocess.run([os.environ["ADVISORD"], "--config", path, "--check-config"], capture_output=True, timeout=30)
+        out = (p.stdout + p.stderr).decode()
+        assert p.returncode == 1 and all(w in out for w in words), out
+
+
+@case
+def stops_clean():
+    d.stop()
+
+
+advstack.run(CASES)
