@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A row of the store that something else wrote: it is refused, or decodes to an object that encodes to a fixed point.
+ * The first byte picks the kind. The rest also goes to the parsers of a job's comment and of resource names. */
+
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "controlplane/domain/policy.h"
+#include "controlplane/store/codec.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void *decode(enum resource_kind kind, const void *bytes, size_t len, int *ret)
+{
+    static const size_t sizes[] = { 0, sizeof(struct cluster), sizeof(struct job), sizeof(struct attempt),
+                                    sizeof(struct anomaly), sizeof(struct advice), sizeof(struct action) };
+    void *o = calloc(1, sizes[kind]);
+
+    *ret = codec_decode(kind, bytes, len, o);
+    return o;
+}
+
+static void free_object(enum resource_kind kind, void *o)
+{
+    switch (kind) {
+    case RESOURCE_CLUSTER: cluster_free(o); break;
+    case RESOURCE_JOB: job_free(o); break;
+    case RESOURCE_ATTEMPT: attempt_free(o); break;
+    case RESOURCE_ANOMALY: anomaly_free(o); break;
+    case RESOURCE_ADVICE: advice_free(o); break;
+    case RESOURCE_ACTION: action_free(o); break;
+    case RESOURCE_AUDIT:
+    case RESOURCE_NONE:
+        abort();
+    }
+}
+
+static void round_trip(enum resource_kind kind, const uint8_t *data, size_t size)
+{
+    struct adv_buf a, b;
+    int r;
+    void *o = decode(kind, data, size, &r), *again;
+
+    adv_buf_init(&a, 1 << 24);
+    adv_buf_init(&b, 1 << 24);
+    if (r == 0) {
+        if (codec_encode(kind, o, &a) < 0)
+            abort();
+        again = decode(kind, a.data, a.len, &r);
+        if (r < 0 || codec_encode(kind, again, &b) < 0 || a.len != b.len || memcmp(a.data, b.data, a.len) != 0)
+            abort();
+        free_object(kind, again);
+    }
+    free_object(kind, o);
+    adv_buf_done(&a);
+    adv_buf_done(&b);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct comment_opts opts;
+    struct resource_path path;
+    char *text;
+
+    if (size == 0)
+        return 0;
+    round_trip((enum resource_kind) (RESOURCE_CLUSTER + data[0] % 6), data + 1, size - 1);
+    text = strndup((const char *) data + 1, size - 1);
+    policy_parse_comment(text, &opts);
+    if (opts.error[0] && opts.mode != MODE_UNSET && opts.mode != MODE_OFF)
+        abort(); /* what cannot be understood is no consent */
+    (void) !resource_path_parse(text, &path, NULL);
+    (void) sched_job_id_valid(text);
+    free(text);
+    return 0;
+}
