@@ -45,9 +45,10 @@ struct compiled {
 };
 
 struct hit {
-    uint32_t line;
+    uint16_t line, len; /* the block is at most 16 KiB */
     uint16_t rule;
 };
+_Static_assert(ENGINE_LINE_MAX <= UINT16_MAX, "offsets of a block fit into struct hit");
 
 struct engine {
     hs_database_t *db;
@@ -65,7 +66,7 @@ struct engine {
     size_t line_start, line_end; /* of the last hit */
     struct hit *hits;
     size_t n_hits;
-    bool overflow, unsorted;
+    bool overflow;
     uint64_t *seen; /* by rule: serial of the block << 32 | start of the line of its last hit */
     uint64_t serial;
     uint16_t line_rules[WATCHER_RULES_MAX];
@@ -280,6 +281,17 @@ static void find_line(struct engine *e, size_t at)
     e->line_end = nl ? (size_t) (nl - e->text) : e->len;
 }
 
+/* Keeps the hits ordered by line, then rule. Hyperscan reports nearly in order of the ends, so the way back is short. */
+static void add_hit(struct engine *e, struct hit h)
+{
+    uint32_t key = (uint32_t) h.line << 16 | h.rule;
+    size_t i = e->n_hits++;
+
+    for (; i > 0 && ((uint32_t) e->hits[i - 1].line << 16 | e->hits[i - 1].rule) > key; i--)
+        e->hits[i] = e->hits[i - 1];
+    e->hits[i] = h;
+}
+
 static int on_hit(unsigned id, unsigned long long from, unsigned long long to, unsigned flags, void *context)
 {
     struct engine *e = context;
@@ -296,21 +308,10 @@ static int on_hit(unsigned id, unsigned long long from, unsigned long long to, u
         return 1;
     }
     e->seen[id] = mark;
-    if (e->n_hits > 0) {
-        const struct hit *last = &e->hits[e->n_hits - 1];
-        e->unsorted |= last->line > e->line_start || (last->line == e->line_start && last->rule > id);
-    }
-    e->hits[e->n_hits++] = (struct hit) { .line = (uint32_t) e->line_start, .rule = (uint16_t) id };
+    add_hit(e, (struct hit) { .line = (uint16_t) e->line_start,
+                              .len = (uint16_t) (e->line_end - e->line_start),
+                              .rule = (uint16_t) id });
     return 0;
-}
-
-static int compare_hits(const void *a, const void *b)
-{
-    const struct hit *x = a, *y = b;
-
-    if (x->line != y->line)
-        return x->line < y->line ? -1 : 1;
-    return (x->rule > y->rule) - (x->rule < y->rule);
 }
 
 static void scan_block(struct engine *e, const char *text, size_t len, size_t base, engine_line_fn fn, void *ctx)
@@ -320,7 +321,7 @@ static void scan_block(struct engine *e, const char *text, size_t len, size_t ba
     e->text = text;
     e->len = len;
     e->n_hits = 0;
-    e->overflow = e->unsorted = false;
+    e->overflow = false;
     e->serial++;
     find_line(e, 0);
     (void) hs_scan(e->db, text, (unsigned) len, 0, e->scratch, on_hit, e);
@@ -336,17 +337,14 @@ static void scan_block(struct engine *e, const char *text, size_t len, size_t ba
             return;
         }
     }
-    if (e->unsorted)
-        qsort(e->hits, e->n_hits, sizeof(*e->hits), compare_hits);
     for (size_t i = 0; i < e->n_hits;) {
-        size_t start = e->hits[i].line, n = 0;
-        const char *nl = memchr(text + start, '\n', len - start);
+        size_t start = e->hits[i].line, line_len = e->hits[i].len, n = 0;
 
         for (; i < e->n_hits && e->hits[i].line == start; i++) {
             if (n == 0 || e->line_rules[n - 1] != e->hits[i].rule)
                 e->line_rules[n++] = e->hits[i].rule;
         }
-        fn(ctx, text + start, nl ? (size_t) (nl - text) - start : len - start, base + start, e->line_rules, n);
+        fn(ctx, text + start, line_len, base + start, e->line_rules, n);
     }
 }
 

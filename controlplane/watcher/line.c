@@ -60,7 +60,7 @@ static bool has(const char *p, const char *end, const char *text)
     return (size_t) (end - p) >= n && memcmp(p, text, n) == 0;
 }
 
-/* 2024-01-31T10:00:00.123+01:00 and blank, "| " after it. */
+/* 2024-01-31T10:00:00.123+01:00, then " ", ": " or " | ". */
 static size_t match_timestamp(const char *p, const char *end)
 {
     static const char shape[] = "dddd-dd-dd?dd:dd:dd";
@@ -78,6 +78,8 @@ static size_t match_timestamp(const char *p, const char *end)
         q++;
     else if (q + 5 < end && (*q == '+' || *q == '-') && digit(q[1]))
         q += q[3] == ':' ? 6 : 5;
+    if (has(q, end, ": "))
+        q++;
     if (q >= end || *q != ' ')
         return 0;
     q++;

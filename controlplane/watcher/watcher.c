@@ -23,7 +23,6 @@
 #include <stdio.h>
 
 #include "common/buf.h"
-#include "common/num.h"
 #include "common/utf8.h"
 #include "controlplane/watcher/engine.h"
 #include "controlplane/watcher/line.h"
@@ -85,16 +84,21 @@ const char *watcher_finding_type_name(enum watcher_finding_type type)
 
 /* --- what a line says --- */
 
+/* -1: none, not a number, or above @max. */
 static int64_t number(struct engine_span s, int64_t max)
 {
-    char text[24];
-    int64_t v = -1;
+    int64_t v = 0;
 
-    if (!s.s || s.len >= sizeof(text))
+    if (!s.s || s.len == 0)
         return -1;
-    memcpy(text, s.s, s.len);
-    text[s.len] = '\0';
-    return adv_parse_i64(text, 0, max, &v, NULL) < 0 ? -1 : v;
+    for (size_t i = 0; i < s.len; i++) {
+        if (s.s[i] < '0' || s.s[i] > '9')
+            return -1;
+        v = v * 10 + (s.s[i] - '0');
+        if (v > max)
+            return -1;
+    }
+    return v;
 }
 
 static void put_text(char *dst, size_t cap, const char *s, size_t len)
