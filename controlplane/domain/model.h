@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <uthash.h>
+#include "common/hash.h"
 
 #include "common/hostlist.h"
 

@@ -25,8 +25,7 @@
 #define REQUEST_KEEP_US   (24 * 3600 * 1000000LL)
 
 /* Each migration runs once, in order, in its own transaction. Never edit one that was released. */
-static const char *const migrations[] = {
-    /* 1 */
+static const char migration_1[] =
     "CREATE TABLE clusters(name TEXT PRIMARY KEY, record BLOB NOT NULL) WITHOUT ROWID;"
     "CREATE TABLE jobs(uid TEXT PRIMARY KEY, cluster TEXT NOT NULL, job_id TEXT NOT NULL, record BLOB NOT NULL)"
     " WITHOUT ROWID;"
@@ -43,8 +42,9 @@ static const char *const migrations[] = {
     "CREATE TABLE audit(id INTEGER PRIMARY KEY AUTOINCREMENT, cluster TEXT NOT NULL, seq INTEGER NOT NULL,"
     " prev_hash TEXT NOT NULL, hash TEXT NOT NULL, principal TEXT NOT NULL, verb TEXT NOT NULL, subject TEXT NOT NULL,"
     " detail TEXT NOT NULL, observe_us INTEGER NOT NULL, record_us INTEGER NOT NULL, UNIQUE(cluster, seq));"
-    "CREATE TABLE requests(id TEXT PRIMARY KEY, hash TEXT NOT NULL, record_us INTEGER NOT NULL) WITHOUT ROWID;",
-};
+    "CREATE TABLE requests(id TEXT PRIMARY KEY, hash TEXT NOT NULL, record_us INTEGER NOT NULL) WITHOUT ROWID;";
+
+static const char *const migrations[] = { migration_1 };
 
 enum stmt {
     PUT_CLUSTER,
@@ -70,8 +70,8 @@ static const char *const stmt_sql[STMT_COUNT_] = {
     [PUT_ACTION] = "INSERT OR REPLACE INTO actions(journal_id, seq, job_uid, idx, record) VALUES(?1, ?7, ?2, ?6, ?8)",
     [PUT_CHANGE] = "INSERT INTO changes(seq, cluster, revision, kind, name) VALUES(?6, ?1, ?7, ?9, ?2)",
     /* the record columns of an audit row come as text values */
-    [PUT_AUDIT] = "INSERT INTO audit(cluster, seq, prev_hash, hash, principal, verb, subject, detail, observe_us,"
-                  " record_us) VALUES(?1, ?6, ?2, ?3, ?4, ?5, ?10, ?11, ?7, ?9)",
+    [PUT_AUDIT] = ("INSERT INTO audit(cluster, seq, prev_hash, hash, principal, verb, subject, detail, observe_us,"
+                  " record_us) VALUES(?1, ?6, ?2, ?3, ?4, ?5, ?10, ?11, ?7, ?9)"),
     [PUT_REQUEST] = "INSERT OR REPLACE INTO requests(id, hash, record_us) VALUES(?1, ?2, ?6)",
     [TRIM_CHANGES] = "DELETE FROM changes WHERE seq <= ?6",
     [TRIM_REQUESTS] = "DELETE FROM requests WHERE record_us < ?6",

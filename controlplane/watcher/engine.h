@@ -4,7 +4,7 @@
 
 /* Matching: one Hyperscan database finds which rules speak of which line, PCRE2 then confirms on that one line and
  * captures. hs.h and pcre2.h stay in engine.c and redact.c. Used by this folder alone.
- * Thread: one. Blocks: engine_new() takes some 100 ms. */
+ * Thread: one. Blocks: engine_new() takes up to a second. */
 
 #include <stdint.h>
 

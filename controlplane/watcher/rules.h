@@ -6,7 +6,7 @@
  * compiled patterns. A set is built whole or not at all, so a bad file changes nothing for those who hold the old one.
  *
  * Thread: a set and all scans that use it belong to one thread (they share scratch memory). Building one may be done on
- * a worker and handed over. Blocks: watcher_rules_load() reads files, and compiling takes some 100 ms; the rest do not. */
+ * a worker and handed over. Blocks: watcher_rules_load() reads files, and compiling takes up to a second; the rest do not. */
 
 #include <stdint.h>
 
