@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Global flags may stand before or behind the command, as people write them. A flag of the settings table is handed on
+ * as "--key=value"; the table knows its type, this file only whether it takes a value. */
+
+#include "ctl/args.h"
+
+#include "common/num.h"
+#include "ctl/config.h"
+
+#define BIT(o) (1u << (o))
+
+static const struct command commands[] = {
+    { CMD_CLUSTERS, "clusters", "", 0, 0, 0, "List clusters: mode, agent, size.", NULL },
+    { CMD_CLUSTER_CREATE, "cluster create", "NAME", 1, 1, 0, "Register a cluster (role admin).",
+      "The cluster begins in mode observe. Its agent connects with a certificate whose URI name is\n"
+      "advisor:agent:NAME." },
+    { CMD_CLUSTER_GET, "cluster get", "NAME", 1, 1, 0, "Show one cluster.", NULL },
+    { CMD_NODES, "nodes", "CLUSTER", 1, 1, 0, "List the nodes of a cluster.", NULL },
+    { CMD_JOBS, "jobs", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_USER) | BIT(OPT_STATE), "List jobs, newest first.", NULL },
+    { CMD_JOB, "job", "CLUSTER/JOBID", 1, 1, 0, "Tell the story of one job: what happened, when, and what was done.", NULL },
+    { CMD_ADVICE, "advice", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_ACTIONS), "List advice, newest first.", NULL },
+    { CMD_EXPLAIN, "explain", "CLUSTER/JOBID[/ATTEMPT]", 1, 1, 0, "Say why an attempt was judged as it was.",
+      "Without ATTEMPT the newest attempt that was judged is explained." },
+    { CMD_MODE, "mode", "CLUSTER [off|observe|approve|act]", 1, 2, BIT(OPT_REASON) | BIT(OPT_WAIT),
+      "Show or set how far Advisor may go on a cluster (role operator).",
+      "off      jobs are not judged\n"
+      "observe  advice is written and shown, nothing is touched\n"
+      "approve  a person has to approve each advice first\n"
+      "act      advice is carried out by the cluster's agent\n"
+      "The answer to a change says that it is stored; --wait waits until the agent has confirmed it." },
+    { CMD_AUDIT, "audit", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_VERB) | BIT(OPT_SUBJECT), "List who did what.", NULL },
+    { CMD_WATCH, "watch", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_KINDS) | BIT(OPT_SINCE),
+      "Follow changes until interrupted.",
+      "First the present state, then each change. With -o json one object a line; its resumeToken goes to --since.\n"
+      "--timeout does not end a watch." },
+    { CMD_VERSION, "version", "", 0, 0, 0, "Print the version of this program.", NULL },
+    { CMD_COMPLETION, "completion", "bash", 1, 1, 0, "Print a completion script for bash.",
+      "Use it with: source <(advisorctl completion bash)" },
+};
+
+static const struct option {
+    const char *name;
+    const char *value; /* placeholder; NULL: takes none */
+    const char *about;
+} options[OPT_COUNT] = {
+    [OPT_CLUSTER] = { "cluster", "NAME", "only this cluster (default: all)" },
+    [OPT_USER] = { "user", "NAME", "only jobs of this user" },
+    [OPT_STATE] = { "state", "STATE[,...]", "only jobs in these states: pending, running, failed, completed, ..." },
+    [OPT_ACTIONS] = { "actions", NULL, "leave out advice to do nothing" },
+    [OPT_REASON] = { "reason", "TEXT", "kept in the audit log" },
+    [OPT_WAIT] = { "wait", NULL, "wait until the cluster's agent has confirmed the mode" },
+    [OPT_VERB] = { "verb", "WORD", "only this verb, e.g. mode.set" },
+    [OPT_SUBJECT] = { "subject", "NAME", "only subjects that begin so, e.g. clusters/a/jobs/" },
+    [OPT_KINDS] = { "kinds", "KIND[,...]", "cluster, job, attempt, anomaly, advice, action, audit (default: all but audit)" },
+    [OPT_SINCE] = { "since", "TOKEN", "go on behind this resume token" },
+};
+
+/* ---- parsing ---------------------------------------------------------------------------------------------------- */
+
+static int add_flag(struct args *a, const char *key, const char *value, struct adv_err *err)
+{
+    char *text;
+
+    if (a->n_flags == ARGS_MAX_FLAGS)
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "too many flags");
+    if (asprintf(&text, "--%s=%s", key, value) < 0)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
+    a->flags[a->n_flags++] = text;
+    return 0;
+}
+
+/* The row of the settings table that "--server-name" or "--server_name" means. */
+static const struct adv_config_row *settings_row(const char *name, size_t len)
+{
+    for (size_t i = 0; i < ctl_config_table.n_rows; i++) {
+        const char *key = ctl_config_table.rows[i].key;
+        size_t k = 0;
+
+        while (k < len && (key[k] == name[k] || (key[k] == '_' && name[k] == '-')))
+            k++;
+        if (k == len && key[k] == '\0')
+            return &ctl_config_table.rows[i];
+    }
+    return NULL;
+}
+
+/* The value of argv[*i]: behind '=' or the next word. */
+static int take_value(int argc, char *const *argv, int *i, const char *eq, const char **ret, struct adv_err *err)
+{
+    if (eq) {
+        *ret = eq + 1;
+        return 0;
+    }
+    if (*i + 1 >= argc)
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "%s needs a value", argv[*i]);
+    *ret = argv[++*i];
+    return 0;
+}
+
+static int long_flag(struct args *a, int argc, char *const *argv, int *i, struct adv_err *err)
+{
+    const char *name = argv[*i] + 2, *eq = strchr(name, '='), *value = "";
+    size_t len = eq ? (size_t) (eq - name) : strlen(name);
+    const struct adv_config_row *row = settings_row(name, len);
+    int r;
+
+    if (adv_streq(name, "help")) {
+        a->help = true;
+        return 0;
+    }
+    if (adv_streq(name, "dump-config")) {
+        a->dump_config = true;
+        return 0;
+    }
+    if (len == 6 && strncmp(name, "config", len) == 0)
+        return take_value(argc, argv, i, eq, &a->config_file, err);
+    if (row) {
+        if (row->type == ADV_CONFIG_TYPE_BOOL && !eq)
+            value = "true";
+        else if ((r = take_value(argc, argv, i, eq, &value, err)) < 0)
+            return r;
+        return add_flag(a, row->key, value, err);
+    }
+    for (int o = 0; o < OPT_COUNT; o++) {
+        if (strlen(options[o].name) != len || strncmp(options[o].name, name, len) != 0)
+            continue;
+        if (a->option[o])
+            return adv_err_set(err, ADV_INVALID_ARGUMENT, "--%s is given twice", options[o].name);
+        if (!options[o].value && eq)
+            return adv_err_set(err, ADV_INVALID_ARGUMENT, "--%s takes no value", options[o].name);
+        if (options[o].value && (r = take_value(argc, argv, i, eq, &value, err)) < 0)
+            return r;
+        a->option[o] = value;
+        return 0;
+    }
+    return adv_err_set(err, ADV_INVALID_ARGUMENT, "unknown option %.60s", argv[*i]);
+}
+
+static int short_flag(struct args *a, int argc, char *const *argv, int *i, struct adv_err *err)
+{
+    const char *s = argv[*i], *value;
+    int r;
+
+    if (adv_streq(s, "-h")) {
+        a->help = true;
+        return 0;
+    }
+    if (s[1] != 'o')
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "unknown option %.60s", s);
+    value = s + 2;
+    if (!*value && (r = take_value(argc, argv, i, NULL, &value, err)) < 0)
+        return r;
+    return add_flag(a, "output", value, err);
+}
+
+static const struct command *find_command(const char *const *word, int n_words, int *ret_used)
+{
+    for (size_t i = 0; i < ADV_ARRAY_LEN(commands); i++) {
+        const char *blank = strchr(commands[i].name, ' ');
+
+        *ret_used = blank ? 2 : 1;
+        if (blank ? n_words >= 2 && strlen(word[0]) == (size_t) (blank - commands[i].name) &&
+                        adv_startswith(commands[i].name, word[0]) && adv_streq(word[1], blank + 1)
+                  : n_words >= 1 && adv_streq(word[0], commands[i].name))
+            return &commands[i];
+    }
+    return NULL;
+}
+
+static int place_words(struct args *a, const char *const *word, int n_words, struct adv_err *err)
+{
+    int used = 0;
+
+    if (n_words == 0)
+        return a->help || a->dump_config ? 0 : adv_err_set(err, ADV_INVALID_ARGUMENT, "no command given");
+    a->command = find_command(word, n_words, &used);
+    if (!a->command && adv_streq(word[0], "cluster") && a->help)
+        return 0;
+    if (!a->command && adv_streq(word[0], "cluster"))
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "cluster: expected create or get");
+    if (!a->command)
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "unknown command \"%.60s\"", word[0]);
+    if (a->help)
+        return 0;
+    word += used;
+    n_words -= used;
+    if (n_words < a->command->min_words)
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "%s: expected %s", a->command->name, a->command->words);
+    if (n_words > a->command->max_words)
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "%s: unexpected \"%.60s\"", a->command->name,
+                           word[a->command->max_words]);
+    for (int i = 0; i < n_words; i++)
+        a->word[i] = word[i];
+    for (int o = 0; o < OPT_COUNT; o++)
+        if (a->option[o] && !(a->command->options & BIT(o)))
+            return adv_err_set(err, ADV_INVALID_ARGUMENT, "%s does not take --%s", a->command->name, options[o].name);
+    return 0;
+}
+
+int args_parse(int argc, char *const *argv, struct args *ret, struct adv_err *err)
+{
+    const char *word[ARGS_MAX_WORDS + 2];
+    int n_words = 0, r;
+    bool only_words = false;
+
+    *ret = (struct args) { 0 };
+    for (int i = 1; i < argc; i++) {
+        if (!only_words && adv_streq(argv[i], "--")) {
+            only_words = true;
+        } else if (!only_words && argv[i][0] == '-' && argv[i][1]) {
+            r = argv[i][1] == '-' ? long_flag(ret, argc, argv, &i, err) : short_flag(ret, argc, argv, &i, err);
+            if (r < 0)
+                return r;
+        } else if (n_words == (int) ADV_ARRAY_LEN(word)) {
+            return adv_err_set(err, ADV_INVALID_ARGUMENT, "unexpected \"%.60s\"", argv[i]);
+        } else {
+            word[n_words++] = argv[i];
+        }
+    }
+    return place_words(ret, word, n_words, err);
+}
+
+void args_done(struct args *a)
+{
+    for (int i = 0; i < a->n_flags; i++)
+        free(a->flags[i]);
+    *a = (struct args) { 0 };
+}
+
+int args_job_path(const char *text, bool attempt_allowed, char ret_cluster[ARGS_PART_SIZE], char ret_job[ARGS_PART_SIZE],
+                  int64_t *ret_attempt, struct adv_err *err)
+{
+    const char *want = attempt_allowed ? "CLUSTER/JOBID[/ATTEMPT]" : "CLUSTER/JOBID";
+    const char *slash = strchr(text, '/'), *second = slash ? strchr(slash + 1, '/') : NULL;
+    size_t n_cluster = slash ? (size_t) (slash - text) : 0;
+    size_t n_job = !slash ? 0 : second ? (size_t) (second - slash - 1) : strlen(slash + 1);
+    int64_t attempt = -1;
+
+    if (n_cluster == 0 || n_job == 0 || n_cluster >= ARGS_PART_SIZE || n_job >= ARGS_PART_SIZE ||
+        (second && (!attempt_allowed || adv_parse_i64(second + 1, 0, UINT32_MAX, &attempt, NULL) < 0)))
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "\"%.80s\": expected %s", text, want);
+    (void) snprintf(ret_cluster, ARGS_PART_SIZE, "%.*s", (int) n_cluster, text);
+    (void) snprintf(ret_job, ARGS_PART_SIZE, "%.*s", (int) n_job, slash + 1);
+    if (ret_attempt)
+        *ret_attempt = attempt;
+    return 0;
+}
+
+/* ---- the manual ------------------------------------------------------------------------------------------------- */
+
+static void help_settings(FILE *out)
+{
+    (void) fprintf(out, "\nSettings, as flags, as ADVISORCTL_NAME in the environment, or in ~/.config/advisor/ctl.yaml:\n");
+    for (size_t i = 0; i < ctl_config_table.n_rows; i++) {
+        const struct adv_config_row *row = &ctl_config_table.rows[i];
+        char name[32];
+        size_t k;
+
+        for (k = 0; row->key[k] && k + 1 < sizeof(name); k++)
+            name[k] = row->key[k] == '_' ? '-' : row->key[k];
+        name[k] = '\0';
+        (void) fprintf(out, "  --%-14s %s%s%s%s\n", name, row->text, *row->def ? " (default " : "", row->def,
+                       *row->def ? ")" : "");
+    }
+    (void) fprintf(out, "  -o %-14s the same as --output\n"
+                        "  --%-14s read this file instead\n"
+                        "  --%-14s print the settings with the source of each\n",
+                   "FORMAT", "config FILE", "dump-config");
+}
+
+static void help_exit_codes(FILE *out)
+{
+    (void) fprintf(out, "\nExit codes:\n"
+                        "  0  done\n"
+                        "  1  the server refused or failed; code, reason and message are on stderr\n"
+                        "  2  bad usage or settings\n"
+                        "  3  the server could not be reached, or TLS failed; stderr says what was tried\n"
+                        "  4  timed out\n");
+}
+
+void args_help(FILE *out, const struct command *command)
+{
+    if (command) {
+        (void) fprintf(out, "Usage: advisorctl %s%s%s%s\n\n%s\n", command->name, *command->words ? " " : "", command->words,
+                       command->options ? " [OPTIONS]" : "", command->about);
+        if (command->more)
+            (void) fprintf(out, "\n%s\n", command->more);
+        if (command->options)
+            (void) fprintf(out, "\nOptions:\n");
+        for (int o = 0; o < OPT_COUNT; o++)
+            if (command->options & BIT(o)) {
+                char name[64];
+
+                (void) snprintf(name, sizeof(name), "%s%s%s", options[o].name, options[o].value ? " " : "",
+                                options[o].value ? options[o].value : "");
+                (void) fprintf(out, "  --%-20s %s\n", name, options[o].about);
+            }
+    } else {
+        (void) fprintf(out, "Usage: advisorctl COMMAND [...]\n\n%s\n\nCommands (--help behind each tells more):\n",
+                       ctl_config_table.about);
+        for (size_t i = 0; i < ADV_ARRAY_LEN(commands); i++) {
+            char name[64];
+
+            (void) snprintf(name, sizeof(name), "%s%s%s", commands[i].name, *commands[i].words ? " " : "", commands[i].words);
+            (void) fprintf(out, "  %-40s %s\n", name, commands[i].about);
+        }
+    }
+    help_settings(out);
+    help_exit_codes(out);
+}
+
+static void completion_words(FILE *out, const char *command)
+{
+    size_t len = strlen(command);
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(commands); i++)
+        if (strncmp(commands[i].name, command, len) == 0 && (commands[i].name[len] == '\0' || commands[i].name[len] == ' '))
+            for (int o = 0; o < OPT_COUNT; o++)
+                if (commands[i].options & BIT(o))
+                    (void) fprintf(out, " --%s", options[o].name);
+}
+
+void args_completion_bash(FILE *out)
+{
+    const char *last = "";
+    size_t last_len = 0;
+
+    (void) fprintf(out, "# bash completion of advisorctl\n_advisorctl() {\n"
+                        "    local cur=${COMP_WORDS[COMP_CWORD]} cmd= w i words=\n"
+                        "    local flags='");
+    for (size_t i = 0; i < ctl_config_table.n_rows; i++) {
+        (void) fprintf(out, "%s--", i ? " " : "");
+        for (const char *k = ctl_config_table.rows[i].key; *k; k++)
+            (void) fputc(*k == '_' ? '-' : *k, out);
+    }
+    (void) fprintf(out, " --config --dump-config --help -o'\n"
+                        "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+                        "        w=${COMP_WORDS[i]}\n"
+                        "        [[ $w = -* ]] || { cmd=$w; break; }\n"
+                        "    done\n"
+                        "    case $cmd in\n    '') words='");
+    for (size_t i = 0; i < ADV_ARRAY_LEN(commands); i++) {
+        size_t len = strcspn(commands[i].name, " ");
+
+        if (len != last_len || strncmp(last, commands[i].name, len) != 0)
+            (void) fprintf(out, "%s%.*s", i ? " " : "", (int) len, commands[i].name);
+        last = commands[i].name;
+        last_len = len;
+    }
+    (void) fprintf(out, "' ;;\n    cluster) words='create get' ;;\n    completion) words=bash ;;\n"
+                        "    mode) words='off observe approve act");
+    completion_words(out, "mode");
+    (void) fprintf(out, "' ;;\n");
+    for (size_t i = 0; i < ADV_ARRAY_LEN(commands); i++) {
+        if (!commands[i].options || commands[i].id == CMD_MODE)
+            continue;
+        (void) fprintf(out, "    %s) words='", commands[i].name);
+        completion_words(out, commands[i].name);
+        (void) fprintf(out, "' ;;\n");
+    }
+    (void) fprintf(out, "    esac\n"
+                        "    mapfile -t COMPREPLY < <(compgen -W \"$words $flags\" -- \"$cur\")\n"
+                        "}\ncomplete -o default -F _advisorctl advisorctl\n");
+}

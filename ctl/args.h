@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ADVISOR_CTL_ARGS_H
+#define ADVISOR_CTL_ARGS_H
+
+/* The command line: which command, its words and options, and the flags that belong to the settings table. Everything
+ * known about a command stands in one table (args.c), from which parsing, --help and completion come.
+ *
+ * Pure. Any thread, never blocks. */
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "common/err.h"
+
+enum command_id {
+    CMD_CLUSTERS,
+    CMD_CLUSTER_CREATE,
+    CMD_CLUSTER_GET,
+    CMD_NODES,
+    CMD_JOBS,
+    CMD_JOB,
+    CMD_ADVICE,
+    CMD_EXPLAIN,
+    CMD_MODE,
+    CMD_AUDIT,
+    CMD_WATCH,
+    CMD_VERSION,
+    CMD_COMPLETION,
+};
+
+enum option_id {
+    OPT_CLUSTER,
+    OPT_USER,
+    OPT_STATE,
+    OPT_ACTIONS,
+    OPT_REASON,
+    OPT_WAIT,
+    OPT_VERB,
+    OPT_SUBJECT,
+    OPT_KINDS,
+    OPT_SINCE,
+    OPT_COUNT,
+};
+
+#define ARGS_MAX_WORDS 2
+#define ARGS_MAX_FLAGS 32
+
+struct command;
+
+struct args {
+    const struct command *command; /* NULL with help or dump_config only */
+    const char *word[ARGS_MAX_WORDS];
+    const char *option[OPT_COUNT]; /* NULL: not given; "" for a given one without a value */
+    bool help, dump_config;
+    const char *config_file;
+    /* what adv_config_load() takes: "--key=value", borrowed from @owned or argv */
+    char *flags[ARGS_MAX_FLAGS];
+    int n_flags;
+};
+
+struct command {
+    enum command_id id;
+    const char *name;    /* "cluster create" */
+    const char *words;   /* "CLUSTER/JOBID", for people */
+    int min_words, max_words;
+    unsigned options; /* bits of option_id */
+    const char *about; /* one line */
+    const char *more;  /* paragraphs for --help, or NULL */
+};
+
+/* Owner: caller, args_done() also after a failure.
+ * Errors: -ADV_INVALID_ARGUMENT, the message is for people. */
+adv_must_check int args_parse(int argc, char *const *argv, struct args *ret, struct adv_err *err);
+void args_done(struct args *a);
+
+/* The manual of one command, or of the program when @command is NULL. */
+void args_help(FILE *out, const struct command *command);
+void args_completion_bash(FILE *out);
+
+/* "a/12", "a/46_5/2" -> its parts. @ret_attempt is -1 when it is not given.
+ * Errors: -ADV_INVALID_ARGUMENT. */
+#define ARGS_PART_SIZE 128
+adv_must_check int args_job_path(const char *text, bool attempt_allowed, char ret_cluster[ARGS_PART_SIZE],
+                                 char ret_job[ARGS_PART_SIZE], int64_t *ret_attempt, struct adv_err *err);
+
+ADV_DEFINE_DONE(args, args_done);
+
+#endif

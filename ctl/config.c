@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/config.h"
+
+static const char *const outputs[] = { "table", "json", NULL };
+
+#define S struct ctl_config
+static const struct adv_config_row rows[] = {
+    ADV_CONFIG_STRING(S, server, "server", "127.0.0.1:16443", NEXT, "The control plane: HOST:PORT or unix:PATH."),
+    ADV_CONFIG_PATH(S, cert, "cert", "", NEXT, "Your certificate, PEM."),
+    ADV_CONFIG_PATH(S, key, "key", "", NEXT, "Its private key, PEM."),
+    ADV_CONFIG_PATH(S, ca, "ca", "", NEXT, "Authority that signs the server's certificate, PEM; none: the system's."),
+    ADV_CONFIG_STRING(S, server_name, "server_name", "", NEXT,
+                      "Name that the server's certificate must carry; none: the host of server."),
+    ADV_CONFIG_BOOL(S, insecure, "insecure", "false", NEXT, "No TLS; only for loopback and unix sockets."),
+    ADV_CONFIG_DURATION(S, timeout_ms, "timeout", 1, 86400000, "20s", NEXT, "How long a command may take."),
+    ADV_CONFIG_ENUM(S, output, "output", outputs, "table", NEXT, "How answers are printed: table or json."),
+};
+#undef S
+
+static int check(const void *values, struct adv_err *err)
+{
+    const struct ctl_config *c = values;
+
+    if (!*c->cert != !*c->key) {
+        (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "cert and key come together: %s is missing", *c->cert ? "key" : "cert");
+        return adv_err_field(err, *c->cert ? "key" : "cert");
+    }
+    if (c->insecure && *c->cert) {
+        (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "insecure: expected no certificate beside it");
+        return adv_err_field(err, "insecure");
+    }
+    return 0;
+}
+
+const struct adv_config_table ctl_config_table = {
+    .program = "advisorctl",
+    .about = "Looks at Advisor and tells it how far it may go.",
+    .env_prefix = "ADVISORCTL",
+    .rows = rows,
+    .n_rows = ADV_ARRAY_LEN(rows),
+    .struct_size = sizeof(struct ctl_config),
+    .check = check,
+};
