@@ -87,6 +87,8 @@ static void parse_advisor(struct comment_opts *ret, const json_t *obj)
     } else if (r != -ADV_NOT_FOUND) {
         comment_error(ret, "comment: advisor.mode: expected text");
     }
+    if (ret->error[0] && ret->mode != MODE_OFF)
+        ret->mode = MODE_UNSET; /* half understood is not consent; "off" is heard all the same */
 }
 
 static void parse_aps(struct comment_opts *ret, const json_t *obj)
