@@ -102,6 +102,8 @@ struct adapter_job_detail {
     const char *excluded_nodes; /* compressed host list */
     const char *required_nodes;
     const char *dependency;
+    const char *features;    /* what the job asks of nodes, in the scheduler's own syntax; "" when nothing */
+    const char *reservation; /* "" when none */
     int64_t time_limit_s; /* 0: unknown, -1: none */
     void *priv_;
 };
@@ -136,6 +138,7 @@ struct adapter_node {
     unsigned flags;
     const char *reason;     /* free text of an administrator, bytes; "" when none */
     const char *partitions; /* comma separated */
+    const char *features;   /* comma separated */
 };
 
 /* May a new job be started there, now or after what runs there ends? */
@@ -220,7 +223,8 @@ struct adapter_action {
     uint32_t expect_restarts;
     unsigned allowed_states; /* ADAPTER_STATE_BIT set; 0: the verb's own set. Can only narrow the verb's set. */
 
-    /* CONSTRAIN */
+    /* CONSTRAIN. What we added earlier is @excluded of the last result, together with @exclude of any later CONSTRAIN
+     * whose outcome is not known; what is in the job and in neither list is the user's. */
     const char *const *exclude; /* nodes we want avoided */
     size_t n_exclude;
     const char *const *exclude_before; /* what we added earlier; those no longer in @exclude are taken out again */
@@ -275,7 +279,8 @@ struct adapter_result {
     enum adapter_observed observed;
     enum adapter_reason reason;
     /* PRESERVE, INTERRUPT that were observed: did the command bring back a job that a person had cancelled or that
-     * had completed? YES: put it right with CANCEL (expectation: @after) and raise an incident. */
+     * had completed? YES: put it right with CANCEL (expectation: @after) and raise an incident. MAYBE: somebody acted
+     * between read and write and accounting no longer tells what; raise an incident, and leave the job held. */
     enum adapter_tristate revived_wrongly;
     const struct adapter_job_detail *before; /* the read the decision was made on; NULL when there was none */
     const struct adapter_job_detail *after;  /* the last read after the command; NULL when there was none */

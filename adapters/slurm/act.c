@@ -21,7 +21,7 @@
 #define ACCT_PAUSE_MS 300
 #define FRESH_US      500000 /* a read older than this is not written on */
 
-enum { ACT_START, ACT_WRITE, ACT_PAUSE, ACT_ACCOUNTING, ACT_ACCOUNTING_PAUSE };
+enum { ACT_START, ACT_RESERVATION, ACT_WRITE, ACT_PAUSE, ACT_ACCOUNTING, ACT_ACCOUNTING_PAUSE };
 
 struct act_task {
     struct slurm_task t;
@@ -33,7 +33,7 @@ struct act_task {
     struct slurm_plan plan;
     struct adapter_job_detail *before, *after;
     char target[ADAPTER_ID_SIZE + 8], start[64];
-    char *exclude;
+    char *exclude, *reserved;
     const char *argv[SLURM_ARGV_MAX];
 
     int64_t deadline_us, sent_us, read_began_us, kill_at_boot_us;
@@ -75,6 +75,7 @@ static void finish(struct act_task *p)
     (void) adapter_job_detail_free(p->before);
     (void) adapter_job_detail_free(p->after);
     free(p->exclude);
+    free(p->reserved);
     free(p->strings);
     free(p->lists);
     slurm_task_done(&p->t);
@@ -381,7 +382,7 @@ static void on_reread(void *arg, enum adapter_found found, struct adapter_job_de
     }
     if (reason == ADAPTER_REASON_OK && p->action.verb == ADAPTER_VERB_CONSTRAIN) {
         struct slurm_plan now;
-        slurm_plan_constrain(&p->action, d, p->nodes, &now);
+        slurm_plan_constrain(&p->action, d, p->nodes, p->reserved, &now);
         if (!same_plan(&now, &p->plan)) /* not what was authorized */
             reason = ADAPTER_REASON_CONFLICT_USER_ACTION;
         slurm_plan_done(&now);
@@ -405,32 +406,10 @@ static void on_authorized(void *arg, bool allowed, int64_t kill_at_boot_us)
         send_command(p);
 }
 
-static void on_before(void *arg, enum adapter_found found, struct adapter_job_detail *d, const struct adv_err *err)
+static void ask_leave(struct act_task *p)
 {
-    struct act_task *p = arg;
-    enum adapter_reason reason;
-    const char *guard;
-
-    if (found != ADAPTER_FOUND) {
-        if (err)
-            p->res.err = *err;
-        finish_unsent(p, found == ADAPTER_FOUND_GONE                                    ? ADAPTER_REASON_GONE
-                         : p->res.err.code == ADV_INVALID_ARGUMENT ? ADAPTER_REASON_INVALID
-                                                                                        : ADAPTER_REASON_UNAVAILABLE);
-        return;
-    }
-    p->before = d;
-    ADV_FAILPOINT("slurm.after_read");
-    reason = slurm_guard(&p->action, d, &guard);
-    if (reason != ADAPTER_REASON_OK) {
-        (void) snprintf(p->own_note, sizeof(p->own_note), "guard %s: job is %s%s, attempt %u", guard,
-                        adapter_job_state_name(d->job.state), d->job.completing ? ", completing" : "",
-                        d->job.restart_count);
-        finish_unsent(p, reason);
-        return;
-    }
     if (p->action.verb == ADAPTER_VERB_CONSTRAIN) {
-        slurm_plan_constrain(&p->action, d, p->nodes, &p->plan);
+        slurm_plan_constrain(&p->action, p->before, p->nodes, p->reserved, &p->plan);
         if (p->plan.reason != ADAPTER_REASON_OK) {
             finish_unsent(p, p->plan.reason);
             return;
@@ -445,6 +424,57 @@ static void on_before(void *arg, enum adapter_found found, struct adapter_job_de
         .deadline_ms = p->t.a->command_deadline_ms,
     };
     p->t.a->host->authorize(p->t.a->host->ctx, &w, on_authorized, p);
+}
+
+static void on_before(void *arg, enum adapter_found found, struct adapter_job_detail *d, const struct adv_err *err)
+{
+    struct act_task *p = arg;
+    enum adapter_reason reason;
+    const char *guard;
+
+    if (found != ADAPTER_FOUND) {
+        if (err)
+            p->res.err = *err;
+        reason = found == ADAPTER_FOUND_GONE                 ? ADAPTER_REASON_GONE
+                 : p->res.err.code == ADV_INVALID_ARGUMENT ? ADAPTER_REASON_INVALID
+                                                           : ADAPTER_REASON_UNAVAILABLE;
+        finish_unsent(p, reason);
+        return;
+    }
+    p->before = d;
+    ADV_FAILPOINT("slurm.after_read");
+    reason = slurm_guard(&p->action, d, &guard);
+    if (reason != ADAPTER_REASON_OK) {
+        (void) snprintf(p->own_note, sizeof(p->own_note), "guard %s: job is %s%s, attempt %u", guard,
+                        adapter_job_state_name(d->job.state), d->job.completing ? ", completing" : "",
+                        d->job.restart_count);
+        finish_unsent(p, reason);
+        return;
+    }
+    if (p->action.verb == ADAPTER_VERB_CONSTRAIN && *d->reservation) {
+        const char *const argv[] = { "scontrol", "-o", "show", "reservation", d->reservation, NULL };
+        p->t.step = ACT_RESERVATION;
+        slurm_task_run(&p->t, argv, 0);
+        return;
+    }
+    ask_leave(p);
+}
+
+static void on_reservation(struct act_task *p)
+{
+    ADV_AUTO_DONE(adv_buf) list = { 0 };
+
+    adv_buf_init(&list, 1 << 20);
+    if (!slurm_task_ok(&p->t)) {
+        (void) slurm_task_error(&p->t, "scontrol show reservation", &p->res.err);
+        finish_unsent(p, ADAPTER_REASON_UNAVAILABLE);
+    } else if (slurm_parse_reservation(p->t.out, p->t.out_len, &list, &p->res.err) < 0) {
+        finish_unsent(p, ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE);
+    } else if (!(p->reserved = adv_buf_steal(&list, NULL))) {
+        finish_unsent(p, ADAPTER_REASON_UNAVAILABLE);
+    } else {
+        ask_leave(p);
+    }
 }
 
 static void read_before(struct act_task *p)
@@ -480,6 +510,10 @@ static void act_resume(struct slurm_task *t)
         } else {
             read_before(p);
         }
+        return;
+
+    case ACT_RESERVATION:
+        on_reservation(p);
         return;
 
     case ACT_WRITE:

@@ -2,7 +2,9 @@
 
 /* What CONSTRAIN sets. ExcNodeList replaces, it never merges, so the new list is the user's part plus ours: the
  * current list minus what we added earlier, plus what we want now. Slurm refuses the whole list for one unknown node
- * and lets a job starve that excludes the nodes it needs; both are seen to here, with a note for people.
+ * and lets a job starve that excludes the nodes it needs; both are seen to here, with a note for people. Counted are
+ * usable nodes within the job's partition, reservation and features; memory, cores and devices of a node are not
+ * looked at, and neither are features with counts or brackets.
  *
  * A requeue sets the start two minutes ahead. Three seconds after the requeue is early enough and late enough: in the
  * first second slurmd still counts the job's credential as revoked. The time is the controller's own (SubmitTime), and
@@ -66,6 +68,33 @@ static bool share_word(const char *a, const char *b)
     return false;
 }
 
+/* Does a node with @have ("a,b") satisfy the job's "a&b|c"? What has counts or brackets is not judged here. */
+static bool has_features(const char *want, const char *have)
+{
+    bool all = true;
+
+    if (!*want || strpbrk(want, "[](){}*:"))
+        return true;
+    for (const char *p = want;;) {
+        char word[128];
+        size_t n = strcspn(p, "&,|");
+
+        if (n == 0 || n >= sizeof(word))
+            return true;
+        memcpy(word, p, n);
+        word[n] = '\0';
+        all = all && share_word(word, have);
+        p += n;
+        if (*p == '\0')
+            return all;
+        if (*p++ == '|') {
+            if (all)
+                return true;
+            all = true;
+        }
+    }
+}
+
 static bool equal_sets(const struct adv_hostlist *a, const struct adv_hostlist *b)
 {
     if (adv_hostlist_count(a) != adv_hostlist_count(b))
@@ -113,8 +142,9 @@ static int add_wanted(struct slurm_plan *p, const struct adapter_action *action,
 }
 
 void slurm_plan_constrain(const struct adapter_action *action, const struct adapter_job_detail *before,
-                          const struct adapter_node_list *nodes, struct slurm_plan *ret)
+                          const struct adapter_node_list *nodes, const char *reserved, struct slurm_plan *ret)
 {
+    ADV_AUTO(adv_hostlist) within = adv_hostlist_new(HOSTS_MAX);
     ADV_AUTO(adv_hostlist) current = adv_hostlist_new(HOSTS_MAX);
     ADV_AUTO(adv_hostlist) list = adv_hostlist_new(HOSTS_MAX);
     ADV_AUTO(adv_hostlist) required = adv_hostlist_new(HOSTS_MAX);
@@ -124,6 +154,10 @@ void slurm_plan_constrain(const struct adapter_action *action, const struct adap
 
     *p = (struct slurm_plan) { .reason = ADAPTER_REASON_INVALID };
     adv_buf_init(&text, LIST_MAX);
+    if (!within || adv_hostlist_parse(within, reserved ? reserved : "", NULL) < 0) {
+        note(p, "the nodes of reservation %s cannot be read", before->reservation);
+        return;
+    }
     if (!current || !list || !required || adv_hostlist_parse(current, before->excluded_nodes, NULL) < 0 ||
         adv_hostlist_parse(list, before->excluded_nodes, NULL) < 0 ||
         adv_hostlist_parse(required, before->required_nodes, NULL) < 0) {
@@ -148,12 +182,13 @@ void slurm_plan_constrain(const struct adapter_action *action, const struct adap
 
     for (size_t i = 0; i < nodes->n_nodes; i++) {
         const struct adapter_node *n = &nodes->nodes[i];
-        usable += adapter_node_usable(n) && share_word(before->job.partition, n->partitions) &&
-                  !adv_hostlist_contains(list, n->name);
+        bool place = reserved ? adv_hostlist_contains(within, n->name) : !(n->flags & ADAPTER_NODE_RESERVED);
+        usable += place && adapter_node_usable(n) && share_word(before->job.partition, n->partitions) &&
+                  has_features(before->features, n->features) && !adv_hostlist_contains(list, n->name);
     }
     if (p->n_ours > 0 && usable < need && !slurm_guard_off("satisfiable")) {
-        note(p, "only %zu usable nodes would remain in partition %s, the job needs %zu", usable,
-             before->job.partition, need);
+        note(p, "only %zu usable nodes would remain in partition %s%s%s, the job needs %zu", usable,
+             before->job.partition, reserved ? ", reservation " : "", reserved ? before->reservation : "", need);
         p->reason = ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE;
         return;
     }

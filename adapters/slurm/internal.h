@@ -112,8 +112,9 @@ struct slurm_plan {
     char *notes[SLURM_NOTES_MAX];
     size_t n_notes;
 };
+/* @reserved: nodes of the job's reservation, when it has one. */
 void slurm_plan_constrain(const struct adapter_action *action, const struct adapter_job_detail *before,
-                          const struct adapter_node_list *nodes, struct slurm_plan *ret);
+                          const struct adapter_node_list *nodes, const char *reserved, struct slurm_plan *ret);
 void slurm_plan_done(struct slurm_plan *p);
 /* Is the plan visible in @after? */
 bool slurm_plan_reached(const struct slurm_plan *p, const struct adapter_job_detail *after);

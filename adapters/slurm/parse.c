@@ -168,15 +168,17 @@ bad:
 enum field {
     F_JOBID, F_ARRAYID, F_TASK, F_HETID, F_HETOFF, F_STATE, F_RESTARTS, F_REQUEUE, F_BATCH, F_EXIT, F_SUBMIT,
     F_ELIGIBLE, F_START, F_END, F_PRIORITY, F_NODES, F_USER, F_UID, F_ACCOUNT, F_PARTITION, F_QOS, F_NNODES, F_REASON,
-    F_NAME, F_COMMENT, F_WORKDIR, F_STDOUT, F_STDERR, F_REQNODES, F_DEPENDENCY, F_LIMIT,
+    F_NAME, F_COMMENT, F_WORKDIR, F_STDOUT, F_STDERR, F_REQNODES, F_DEPENDENCY, F_LIMIT, F_FEATURES,
+    F_RESERVATION,
 };
-#define DETAIL_FIELDS (F_LIMIT + 1)
+#define DETAIL_FIELDS (F_RESERVATION + 1)
 
 static const char *const field_names[DETAIL_FIELDS] = {
     "JobID",      "ArrayJobID", "ArrayTaskID", "HetJobID", "HetJobOffset", "State",        "RestartCnt", "Requeue",
     "BatchFlag",  "exit_code",  "SubmitTime",  "EligibleTime", "StartTime", "EndTime",     "PriorityLong", "NodeList",
     "UserName",   "UserID",     "Account",     "Partition", "QOS",         "NumNodes",     "Reason",
     "Name",       "Comment",    "WorkDir",     "STDOUT",   "STDERR",       "ReqNodes",     "Dependency", "TimeLimit",
+    "Feature",    "Reservation",
 };
 
 static int format_fields(size_t n, const char *sep, struct adv_buf *out)
@@ -499,7 +501,7 @@ struct adapter_job_detail *slurm_detail_new(const struct adapter_job *job)
     d->job.partition = slurm_detail_str(d, job->partition);
     d->job.qos = slurm_detail_str(d, job->qos);
     d->name = d->comment = d->workdir = d->stdout_path = d->stderr_path = d->stdout_pattern = d->excluded_nodes =
-        d->required_nodes = d->dependency = "";
+        d->required_nodes = d->dependency = d->features = d->reservation = "";
     return d;
 }
 
@@ -585,6 +587,8 @@ static struct adapter_job_detail *make_detail(char *const *f, const struct adapt
     d->workdir = slurm_detail_str(d, plain(f[F_WORKDIR]));
     d->required_nodes = slurm_detail_str(d, plain(f[F_REQNODES]));
     d->dependency = slurm_detail_str(d, plain(f[F_DEPENDENCY]));
+    d->features = slurm_detail_str(d, plain(f[F_FEATURES]));
+    d->reservation = slurm_detail_str(d, plain(f[F_RESERVATION]));
     d->time_limit_s = time_limit(f[F_LIMIT]);
     if (job->batch) { /* srun and salloc write to a terminal */
         d->stdout_pattern = slurm_detail_str(d, plain(f[F_STDOUT]));
@@ -795,15 +799,15 @@ struct adapter_node_list *slurm_parse_nodes(char *text, size_t len)
         goto malformed;
     while (cursor < end) {
         char *p = cursor, *line_end;
-        char *f[4];
+        char *f[5];
 
-        /* name, state, partition hold no separator; the reason is an administrator's text and may hold anything,
+        /* name, state, partition, features hold no separator; the reason is an administrator's text and may hold anything,
          * also a newline: continue until a line ends with the separator. */
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 4; i++) {
             if (!(f[i] = take(&p, end, "|")) || strchr(f[i], '\n'))
                 goto malformed;
         }
-        f[3] = p;
+        f[4] = p;
         line_end = memmem(p, (size_t) (end - p), "|\n", 2);
         if (!line_end)
             goto malformed;
@@ -820,8 +824,8 @@ struct adapter_node_list *slurm_parse_nodes(char *text, size_t len)
             cap = want;
         }
         struct adapter_node *n = &l->nodes[l->n_nodes++];
-        *n = (struct adapter_node) { .name = f[0], .partitions = f[2] };
-        n->reason = strcmp(f[3], "none") == 0 ? "" : f[3];
+        *n = (struct adapter_node) { .name = f[0], .partitions = f[2], .features = plain(f[3]) };
+        n->reason = strcmp(f[4], "none") == 0 ? "" : f[4];
         size_t pl = strlen(f[2]);
         if (pl && f[2][pl - 1] == '*') /* the default partition is marked */
             f[2][pl - 1] = '\0';
@@ -922,6 +926,20 @@ int slurm_parse_config(const char *text, size_t len, struct slurm_site *ret, str
         (void) !adv_parse_i64(v, 0, INT32_MAX, &s.min_job_age_s, NULL);
     }
     *ret = s;
+    return 0;
+}
+
+int slurm_parse_reservation(const char *text, size_t len, struct adv_buf *out, struct adv_err *err)
+{
+    const char *v = strnlen(text, len) == len ? strstr(text, " Nodes=") : NULL; /* the name before it holds no blank */
+    size_t n = 0;
+
+    if (v) {
+        v += strlen(" Nodes=");
+        n = strcspn(v, " \n");
+    }
+    if (!n || strncmp(v, "(null)", n) == 0 || adv_buf_append(out, v, n) < 0)
+        return adv_err_set(err, ADV_DATA_LOSS, "scontrol show reservation: no nodes in its answer");
     return 0;
 }
 

@@ -49,7 +49,7 @@ adv_must_check int slurm_expand_path(const char *pattern, const struct adapter_j
 enum adapter_job_state slurm_parse_end_state(const char *text, size_t len, const struct adapter_job *job);
 
 /* ---- sinfo -h -N -O with '|' */
-#define SLURM_NODE_FORMAT "NodeList:|,StateLong:|,Partition:|,Reason:|"
+#define SLURM_NODE_FORMAT "NodeList:|,StateLong:|,Partition:|,Features_act:|,Reason:|"
 adv_must_check struct adapter_node_list *slurm_parse_nodes(char *text, size_t len);
 
 /* ---- scontrol show config */
@@ -63,6 +63,10 @@ struct slurm_site {
 };
 /* Errors: -ADV_DATA_LOSS (no ClusterName in it). */
 adv_must_check int slurm_parse_config(const char *text, size_t len, struct slurm_site *ret, struct adv_err *err);
+
+/* ---- scontrol -o show reservation NAME: appends its node list.
+ * Errors: -ADV_DATA_LOSS (it has none to show). */
+adv_must_check int slurm_parse_reservation(const char *text, size_t len, struct adv_buf *out, struct adv_err *err);
 
 /* ---- scontrol -o show assoc_mgr flags=users users=X */
 enum adapter_privilege slurm_parse_assoc(const char *text, size_t len, const char *user);

@@ -56,6 +56,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     case 5:
         (void) !slurm_parse_config(text, len, &site, NULL);
         (void) slurm_parse_assoc(text, len, "u");
+        {
+            ADV_AUTO_DONE(adv_buf) b = { 0 };
+            adv_buf_init(&b, 4096);
+            (void) !slurm_parse_reservation(text, len, &b, NULL);
+        }
         break;
     case 6:
         slurm_parse_acct(text, len, on_row, &rows);

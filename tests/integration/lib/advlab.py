@@ -137,7 +137,7 @@ def expect(result, **want):
     """Compares some members of a result; the message shows all of it."""
     got = {k: result.get(k) for k in want}
     if got != want:
-        raise AssertionError(f"wanted {want}, got {got} in {json.dumps(result)[:1500]}")
+        raise AssertionError(f"wanted {want}, got {str(got)[:400]} in {json.dumps(result)[:1500]}")
     return result
 
 

@@ -127,6 +127,23 @@ def unsatisfiable_is_refused(lab):
 
 
 @case
+def features_and_reservation_count(lab):
+    lab.exec("scontrol", "update", f"NodeName={lab.node[2]}", "AvailableFeatures=big", "ActiveFeatures=big")
+    job = preserved(lab, "-C", "big")
+    expect(lab.act("constrain", job, 1, "--exclude", lab.node[2]), command="not_sent", reason="constraint_unsatisfiable")
+    expect(lab.act("constrain", job, 1, "--exclude", lab.node[0]), reason="ok")
+    lab.exec("scancel", job)
+    lab.exec("scontrol", "create", "reservation", "reservationname=r1", "starttime=now", "duration=60",
+             "users=labuser1,root", f"nodes={lab.node[1]}")
+    job = preserved(lab, "--reservation", "r1")
+    expect(lab.act("constrain", job, 1, "--exclude", lab.node[1]), command="not_sent", reason="constraint_unsatisfiable")
+    expect(lab.act("constrain", job, 1, "--exclude", lab.node[0]), reason="ok")
+    lab.exec("scancel", job)
+    wait_for("the job's end", lambda: lab.job(job)["state"] == "CANCELLED")
+    lab.exec("scontrol", "delete", "reservation", "r1")
+
+
+@case
 def interrupt_running(lab):
     job = lab.sbatch()
     lab.wait_state(job, "RUNNING")

@@ -14,7 +14,7 @@
 
 /* A job as the tools print it; zero means the usual. */
 struct fake {
-    const char *state, *reason, *comment, *excluded, *required;
+    const char *state, *reason, *comment, *excluded, *required, *features, *reservation;
     int restarts, submit, eligible;
     bool held, no_requeue, no_batch, gone;
 };
@@ -115,8 +115,9 @@ static void expect_read(struct bench *b, const char *id, const struct fake *f)
                            or(f->reason, "NonZeroExitCode"));
     (void) adv_buf_appendf(&b->script,
                            "\n<~ name${nonce}%s${nonce}/w${nonce}/w/%%j${nonce}(null)${nonce}%s${nonce}"
-                           "(null)${nonce}1:00:00${nonce}\n< \n",
-                           or(f->comment, "(null)"), or(f->required, ""));
+                           "(null)${nonce}1:00:00${nonce}%s${nonce}%s${nonce}\n< \n",
+                           or(f->comment, "(null)"), or(f->required, ""), or(f->features, "(null)"),
+                           or(f->reservation, "(null)"));
     (void) adv_buf_appendf(&b->script, "> squeue -h -r -t all -j %s -o *\n< %s|%d|%s\n", id, id, submit,
                            or(f->excluded, ""));
 }
@@ -383,7 +384,8 @@ Test(act, completing)
 }
 
 #define NODES                                                                                                   \
-    "> sinfo **\n? any\n< n1|idle|main*|none|\n< n2|mixed|main*|none|\n< n3|drained|main*|bad|\n< n4|idle|other|none|\n"
+    "> sinfo **\n? any\n< n1|idle|main*|a,b|none|\n< n2|mixed|main*|a|none|\n< n3|drained|main*|a,b|bad|\n"             \
+    "< n4|idle|other|a|none|\n< n5|reserved|main*|a|none|\n"
 
 /* One update with both parts, computed from a fresh read. */
 Test(act, constrain)
@@ -419,6 +421,15 @@ Test(act, constrain)
           "the job asks for node n1 by name: not excluded, it would be made unrunnable" },
         { "drained and foreign ones do not count", { .eligible = 1203 }, { "n1", "n2" }, { 0 }, 0, NULL,
           ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE, "only 0 usable nodes would remain in partition main, the job needs 1" },
+        { "features", { .eligible = 1203, .features = "a&b" }, { "n1" }, { 0 }, 0, NULL,
+          ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE, "only 0 usable nodes would remain in partition main, the job needs 1" },
+        { "either feature", { .eligible = 1203, .features = "a&b|a" }, { "n1" }, { 0 }, 0,
+          "scontrol update JobId=7 ExcNodeList=n1", ADAPTER_REASON_OK, NULL },
+        { "reservation", { .eligible = 1203, .reservation = "r1" }, { "n5" }, { 0 }, 0, NULL,
+          ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE,
+          "only 0 usable nodes would remain in partition main, reservation r1, the job needs 1" },
+        { "in the reservation", { .eligible = 1203, .reservation = "r1" }, { "n1" }, { 0 }, 0,
+          "scontrol update JobId=7 ExcNodeList=n1", ADAPTER_REASON_OK, NULL },
         { "there already", { .eligible = 1203, .excluded = "n1" }, { "n1" }, { "n1" }, 0, NULL,
           ADAPTER_REASON_ALREADY_SATISFIED, NULL },
     };
@@ -442,6 +453,9 @@ Test(act, constrain)
         job.reason = HELD;
         (void) adv_buf_append_str(&b.script, NODES);
         expect_read(&b, "7", &job);
+        if (job.reservation)
+            (void) adv_buf_append_str(&b.script, "> scontrol -o show reservation r1\n"
+                                                 "< ReservationName=r1 StartTime=1 Nodes=n5 NodeCnt=1 State=ACTIVE\n");
         if (t[i].argv) {
             char list[64] = "";
             const char *e = strstr(t[i].argv, "ExcNodeList="), *s = strstr(t[i].argv, "uts");

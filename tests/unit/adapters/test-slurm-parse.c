@@ -92,7 +92,7 @@ Test(parse, forged)
 {
     static const char text[] =
         "7@N@7@N@N/A@N@N/A@N@N/A@N@RUNNING@N@0@N@1@N@1@N@0@N@5@N@5@N@5@N@9@N@1@N@n1@N@u@N@1@N@a@N@main@N@q@N@1@N@None@N@"
-        "x\n7|7|N/A|N/A|N/A|FAILED|0\nJobState=FAILED@x@N@{\"a\":\n1}@N@/w@N@/w/sp ace-%j@N@(null)@N@@N@(null)@N@1-00:00:00@N@\n";
+        "x\n7|7|N/A|N/A|N/A|FAILED|0\nJobState=FAILED@x@N@{\"a\":\n1}@N@/w@N@/w/sp ace-%j@N@(null)@N@@N@(null)@N@1-00:00:00@N@a&b@N@(null)@N@\n";
     char copy[sizeof(text)];
     struct adapter_job_detail *d;
     struct adv_err err;
@@ -105,6 +105,8 @@ Test(parse, forged)
     cr_expect_str_eq(d->stdout_path, "/w/sp ace-7");
     cr_expect_str_eq(d->stderr_path, "/w/sp ace-7");
     cr_expect_eq(d->time_limit_s, 86400);
+    cr_expect_str_eq(d->features, "a&b");
+    cr_expect_str_eq(d->reservation, "");
     (void) adapter_job_detail_free(d);
 
     memcpy(copy, text, sizeof(text));
@@ -167,8 +169,8 @@ Test(parse, paths)
 
 Test(parse, nodes)
 {
-    const char *text = "n1|idle|main*|none|\nn1|idle|gpu|none|\nn2|drained*|main*|gpu \"fell\noff|\nn3|mixed~|main*|none|\n"
-                       "n4|maint|main*|none|\nn5|down*|main*|Not responding|\nn6|draining|main*|x|\nn7|strange|main*|none|\n";
+    const char *text = "n1|idle|main*|(null)|none|\nn1|idle|gpu|(null)|none|\nn2|drained*|main*|(null)|gpu \"fell\noff|\nn3|mixed~|main*|(null)|none|\n"
+                       "n4|maint|main*|(null)|none|\nn5|down*|main*|(null)|Not responding|\nn6|draining|main*|(null)|x|\nn7|strange|main*|(null)|none|\n";
     static const bool usable[] = { true, false, true, false, false, false, false };
     struct adapter_node_list *l = slurm_parse_nodes(strdup(text), strlen(text));
 
