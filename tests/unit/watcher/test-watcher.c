@@ -84,7 +84,7 @@ Test(watcher, pieces_do_not_matter, .timeout = 120)
 }
 
 /* Lines that sound bad and are not: no signature at all. */
-Test(watcher, healthy_lines)
+static void healthy_lines(struct watcher_rules *rules)
 {
     static const char *const lines[] = {
         MEGATRON("     12"),
@@ -109,7 +109,6 @@ Test(watcher, healthy_lines)
         "usage: train.py [--xpu_backend {mpi,ccl,gloo}] [--fp16]\n",
         "ECC enabled, error checking on, timeout 1800 s, abort on failure: off\n",
     };
-    ADV_AUTO(watcher_rules) rules = shipped_rules();
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(lines); i++) {
         adv_auto_free char *out = scan_text(rules, lines[i]);
@@ -117,7 +116,7 @@ Test(watcher, healthy_lines)
     }
 }
 
-Test(watcher, healthy_node_lines)
+static void healthy_node_lines(struct watcher_rules *rules)
 {
     static const char *const lines[] = {
         "6,3973,22799663,-;IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready\n",
@@ -130,7 +129,6 @@ Test(watcher, healthy_node_lines)
         "Lustre: fs0: Connection to fs0-OST0001 (at 10.0.0.9@o2ib) was lost; in progress operations using this service will wait\n",
         "Traceback (most recent call last):\nKeyError: 'a monitoring script of the node'\n",
     };
-    ADV_AUTO(watcher_rules) rules = shipped_rules();
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(lines); i++) {
         adv_auto_free char *out = scan_pieces(rules, WATCHER_SCOPE_NODE, "nodea", lines[i], strlen(lines[i]), 0);
@@ -138,7 +136,7 @@ Test(watcher, healthy_node_lines)
     }
 }
 
-Test(watcher, names_who_and_where)
+static void names_who_and_where(struct watcher_rules *rules)
 {
     static const struct {
         const char *text, *finds;
@@ -158,7 +156,6 @@ Test(watcher, names_who_and_where)
         { "(W pid=7, ip=10.0.0.3) OSError: [Errno 116] Stale file handle\n", "stale-file-handle at=0 step=-1/-1 rank=-1 local=-1 task=-1 node=10.0.0.3 ", 0 },
         { "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD\n", "mpi-abort at=0 step=-1/-1 rank=3 ", 0 },
     };
-    ADV_AUTO(watcher_rules) rules = shipped_rules();
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(rows); i++) {
         adv_auto_free char *out = scan_pieces(rules, rows[i].stream, rows[i].stream == WATCHER_SCOPE_NODE ? "nodea" : NULL,
@@ -168,9 +165,8 @@ Test(watcher, names_who_and_where)
 }
 
 /* The cause wins over its echo on one line, and only one finding of a type comes of a line. */
-Test(watcher, one_signature_a_line)
+static void one_signature_a_line(struct watcher_rules *rules)
 {
-    ADV_AUTO(watcher_rules) rules = shipped_rules();
     adv_auto_free char *out = scan_text(
         rules, "[Rank 1] NCCL watchdog thread terminated with exception: CUDA error: uncorrectable ECC error encountered\n");
 
@@ -179,9 +175,8 @@ Test(watcher, one_signature_a_line)
     cr_assert(has(out, "rank=1 "));
 }
 
-Test(watcher, tracebacks_of_interleaved_ranks)
+static void tracebacks_of_interleaved_ranks(struct watcher_rules *rules)
 {
-    ADV_AUTO(watcher_rules) rules = shipped_rules();
     adv_auto_free char *out = scan_text(rules, "[rank1]: Traceback (most recent call last):\n"
                                                "[rank2]: Traceback (most recent call last):\n"
                                                "[rank1]:   File \"x.py\", line 1, in f\n"
@@ -197,9 +192,8 @@ Test(watcher, tracebacks_of_interleaved_ranks)
     cr_assert_not(has(out, "rank=3"));
 }
 
-Test(watcher, progress_and_checkpoints)
+static void progress_and_checkpoints(struct watcher_rules *rules)
 {
-    ADV_AUTO(watcher_rules) rules = shipped_rules();
     adv_auto_free char *out = scan_text(rules, "  successfully loaded checkpoint from /ckpt at iteration 40\n"
                                                "Finished saving the checkpoint in 1.0 seconds.\n" MEGATRON("     41") MEGATRON("     41")
                                                    MEGATRON("     42") "Saving the checkpoint\n"
@@ -219,10 +213,9 @@ Test(watcher, progress_and_checkpoints)
     cr_assert(has(out, "FINISHED run-finished"));
 }
 
-Test(watcher, gaps_and_truncation)
+static void gaps_and_truncation(struct watcher_rules *rules)
 {
     static const char tail[] = "KeyError: 'x'\nKeyError: 'y'\n";
-    ADV_AUTO(watcher_rules) rules = shipped_rules();
     ADV_AUTO_DONE(adv_buf) out = { 0 };
     struct watcher_scan_options o = { .fn = collect, .ctx = &out, .start_offset = 100 };
     ADV_AUTO(watcher_scan) s = NULL;
@@ -262,9 +255,8 @@ Test(watcher, gaps_and_truncation)
     cr_assert_eq(st->bytes, 28 * 4 + 9 + 4);
 }
 
-Test(watcher, repeats_are_thinned)
+static void repeats_are_thinned(struct watcher_rules *rules)
 {
-    ADV_AUTO(watcher_rules) rules = shipped_rules();
     ADV_AUTO_DONE(adv_buf) text = { 0 };
 
     adv_buf_init(&text, 1 << 20);
@@ -277,9 +269,8 @@ Test(watcher, repeats_are_thinned)
     cr_assert_eq(count(more, "SIGNATURE"), 16 + 5 + 1);
 }
 
-Test(watcher, excerpts)
+static void excerpts(struct watcher_rules *rules)
 {
-    ADV_AUTO(watcher_rules) rules = shipped_rules();
     ADV_AUTO_DONE(adv_buf) text = { 0 };
 
     adv_buf_init(&text, 1 << 20);
@@ -296,10 +287,9 @@ Test(watcher, excerpts)
     cr_assert(adv_utf8_valid(out, strlen(out)));
 }
 
-Test(watcher, scopes)
+static void scopes(struct watcher_rules *rules)
 {
     static const char job_end[] = "[2024-01-01T10:00:00.100] _job_complete: JobId=77 WTERMSIG 9\n";
-    ADV_AUTO(watcher_rules) rules = shipped_rules();
     adv_auto_free char *a = scan_text(rules, job_end);
     adv_auto_free char *b = scan_pieces(rules, WATCHER_SCOPE_SCHEDULER, NULL, job_end, strlen(job_end), 0);
     adv_auto_free char *c = scan_pieces(rules, WATCHER_SCOPE_SCHEDULER, NULL, "KeyError: 'x'\n", 14, 0);
@@ -311,9 +301,8 @@ Test(watcher, scopes)
     cr_assert(has(d, "SIGNATURE xid-gpu-hardware"));
 }
 
-Test(watcher, memory_is_bounded)
+static void memory_is_bounded(struct watcher_rules *rules)
 {
-    ADV_AUTO(watcher_rules) rules = shipped_rules();
     ADV_AUTO_DONE(adv_buf) out = { 0 };
     struct watcher_scan_options o = { .fn = collect, .ctx = &out };
     ADV_AUTO(watcher_scan) s = NULL;
@@ -333,4 +322,22 @@ Test(watcher, memory_is_bounded)
     cr_assert(has(out.data, "SIGNATURE bus-error at=8388609 "), "%s", out.data);
     cr_assert_leq(watcher_scan_memory(s), 2048);
     free(big);
+}
+
+/* One process for all of them: building the set takes a second under sanitizers. */
+Test(watcher, what_lines_mean, .timeout = 120)
+{
+    ADV_AUTO(watcher_rules) rules = shipped_rules();
+
+    healthy_lines(rules);
+    healthy_node_lines(rules);
+    names_who_and_where(rules);
+    one_signature_a_line(rules);
+    tracebacks_of_interleaved_ranks(rules);
+    progress_and_checkpoints(rules);
+    gaps_and_truncation(rules);
+    repeats_are_thinned(rules);
+    excerpts(rules);
+    scopes(rules);
+    memory_is_bounded(rules);
 }
