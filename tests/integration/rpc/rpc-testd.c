@@ -192,7 +192,7 @@ static void tick(uv_timer_t *t)
     adv_auto_free uint8_t *pad = calloc(1, (size_t) k->c.size + 1);
     int r = 0;
 
-    for (int burst = 0; burst < 50 && r == 0; burst++) {
+    for (int burst = 0; burst < 10 && r == 0; burst++) {
         counted_t res = ADVISOR__TEST__V1__COUNT_RESPONSE__INIT;
 
         res.padding.data = pad;

@@ -111,7 +111,8 @@ def slow_reader_is_bounded():
         idle = c.count(pb.CountRequest(n=1_000_000, size=1000))
         # one that never reads, server policy: cut off
         cut = c.count(pb.CountRequest(n=1_000_000, size=1000, stop_when_full=True))
-        wait_for("the cut", lambda: c.stats().calls_cancelled >= 1)
+        next(idle), next(cut)
+        wait_for("the cut", lambda: c.stats().calls_live == 2)
         st = c.stats()
         assert st.queued_bytes_max <= 101_100, st.queued_bytes_max
         assert st.calls_live == 2, st  # idle and this one
@@ -124,7 +125,7 @@ def slow_reader_is_bounded():
             assert e.code() == grpc.StatusCode.RESOURCE_EXHAUSTED or e.code() == grpc.StatusCode.CANCELLED, e
         assert 0 < got < 1_000_000
         # the waiting one goes on when it is read
-        for i, m in enumerate(idle):
+        for i, m in enumerate(idle, 1):
             assert m.i == i
             if i == 20000:
                 break
