@@ -52,6 +52,8 @@ struct journal {
     off_t good; /* length up to the last whole record */
     off_t live; /* length after the last compaction */
     struct journal_epoch highest;
+    bool batching;
+    struct adv_buf batch;
 
     struct journal_step *steps;
     size_t n_steps;
@@ -345,7 +347,7 @@ static int append(struct journal *j, json_t *o, struct adv_err *err)
     json_incref(o);
     r = render(o, seq, &line, err);
     if (r == 0)
-        r = put(j, &line, err);
+        r = j->batching ? adv_buf_append(&j->batch, line.data, line.len) : put(j, &line, err);
     if (r == 0) {
         r = apply(j, o, err);
         if (r < 0) /* only memory can fail here: the record is there, our picture is not */
@@ -353,7 +355,7 @@ static int append(struct journal *j, json_t *o, struct adv_err *err)
     }
     json_decref(o);
     adv_buf_done(&line);
-    if (r == 0 && j->good > COMPACT_BYTES && j->good > 2 * j->live)
+    if (r == 0 && !j->batching && j->good > COMPACT_BYTES && j->good > 2 * j->live)
         r = journal_compact(j, adv_wall_us() - KEEP_US, NULL) < 0 ? 0 : r; /* else at the next append */
     return r;
 }
@@ -458,6 +460,22 @@ int journal_append_incarnation(struct journal *j, const char *job, int64_t first
     return append(j, incarnation_record(job, first_submit_s, uid), err);
 }
 
+void journal_batch_begin(struct journal *j)
+{
+    j->batching = true;
+}
+
+int journal_batch_commit(struct journal *j, struct adv_err *err)
+{
+    int r = j->batch.len ? put(j, &j->batch, err) : 0;
+
+    j->batching = false;
+    adv_buf_done(&j->batch);
+    if (r < 0) /* numbers have been given that the file does not have; that is allowed */
+        adv_err_wrap(err, "incarnations");
+    return r;
+}
+
 int journal_note_epoch(struct journal *j, struct journal_epoch e, struct adv_err *err)
 {
     return journal_epoch_cmp(e, j->highest) > 0 ? append(j, epoch_record(e), err) : 0;
@@ -547,6 +565,7 @@ int journal_open(const char *dir, bool allow_volatile, const struct journal_io *
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for the journal");
     j->dir_fd = j->lock_fd = j->fd = -1;
     j->io = io ? io : &real_io;
+    adv_buf_init(&j->batch, 16u << 20);
     j->dir = strdup(dir);
     if (mkdir(dir, 0700) < 0 && errno != EEXIST)
         return adv_err_set_errno(err, ADV_PERMISSION_DENIED, errno, "state folder '%s'", dir);
@@ -587,6 +606,7 @@ struct journal *journal_free(struct journal *j)
     free(j->steps);
     free(j->holds);
     free(j->incs);
+    adv_buf_done(&j->batch);
     if (j->fd >= 0)
         (void) close(j->fd);
     if (j->lock_fd >= 0)
@@ -703,11 +723,12 @@ int64_t journal_first_submit_s(const struct journal *j, const char *job)
 }
 
 const struct journal_step *journal_find_step(const struct journal *j, const char *advice,
-                                             const char *verb)
+                                             const char *job, const char *verb)
 {
     for (size_t i = j->n_steps; i > 0; i--) {
         const struct journal_step *s = &j->steps[i - 1];
-        if (strcmp(s->intent.advice, advice) == 0 && strcmp(s->intent.verb, verb) == 0)
+        if (strcmp(s->intent.verb, verb) == 0 && (!advice || strcmp(s->intent.advice, advice) == 0) &&
+            (!job || strcmp(s->intent.job, job) == 0))
             return s;
     }
     return NULL;

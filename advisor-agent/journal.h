@@ -99,6 +99,11 @@ adv_must_check int journal_append_hold_end(struct journal *j, const char *job, s
 adv_must_check int journal_append_incarnation(struct journal *j, const char *job,
                                               int64_t first_submit_s, uint32_t uid,
                                               struct adv_err *err);
+/* Between the two, incarnations are gathered and become durable together with commit; other
+ * appends are not allowed. A crash before commit loses them, which is safe: they are learned anew
+ * or their jobs stay observe-only. */
+void journal_batch_begin(struct journal *j);
+adv_must_check int journal_batch_commit(struct journal *j, struct adv_err *err);
 /* Does nothing unless higher than all before. */
 adv_must_check int journal_note_epoch(struct journal *j, struct journal_epoch e,
                                       struct adv_err *err);
@@ -108,9 +113,9 @@ void journal_forget_job(struct journal *j, const char *job);
 struct journal_epoch journal_highest_epoch(const struct journal *j);
 /* 0: not known. */
 int64_t journal_first_submit_s(const struct journal *j, const char *job);
-/* The newest step of that verb for an attempt of @advice, or NULL. */
+/* The newest step of that verb; @advice or @job NULL: any. NULL: none. */
 const struct journal_step *journal_find_step(const struct journal *j, const char *advice,
-                                             const char *verb);
+                                             const char *job, const char *verb);
 const struct journal_hold *journal_find_hold(const struct journal *j, const char *job);
 /* Steps begun at or after @wall_us. */
 unsigned journal_count_since(const struct journal *j, int64_t wall_us);

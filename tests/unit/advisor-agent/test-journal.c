@@ -77,7 +77,7 @@ static void check_all(struct journal *j, uint64_t a)
     cr_assert_str_eq(s->intent.verb, "preserve");
     cr_assert_eq(s->intent.epoch.counter, 7);
     cr_assert_eq(s->intent.submit_s, 99);
-    s = journal_find_step(j, "clusters/a/jobs/6/attempts/1/advice", "constrain");
+    s = journal_find_step(j, "clusters/a/jobs/6/attempts/1/advice", NULL, "constrain");
     cr_assert(s && s->done);
     cr_assert_str_eq(s->outcome.excluded, "n[1-2]");
     const struct journal_hold *h = journal_find_hold(j, "5");
@@ -133,7 +133,7 @@ Test(journal, compaction_keeps_what_matters)
     journal_forget_job(j, "9");
     cr_assert_eq(journal_compact(j, 50, NULL), 0);
     check_all(j, a);
-    cr_assert(!journal_find_step(j, "clusters/a/jobs/8/attempts/1/advice", "release"));
+    cr_assert(!journal_find_step(j, "clusters/a/jobs/8/attempts/1/advice", "8", "release"));
     last = begin(j, "8", "release", 10);
     end(j, last, NULL);
     cr_assert_gt(last, 100);
@@ -142,6 +142,22 @@ Test(journal, compaction_keeps_what_matters)
     cr_assert_eq(journal_first_submit_s(j, "9"), 0);
     cr_assert_eq(journal_compact(j, 50, NULL), 0);
     cr_assert_gt(begin(j, "8", "release", 10), last);
+    journal_free(j);
+}
+
+Test(journal, batch)
+{
+    struct journal *j = reopen(NULL);
+    char job[16];
+
+    journal_batch_begin(j);
+    for (int i = 0; i < 3000; i++) {
+        (void) snprintf(job, sizeof(job), "%d", i);
+        cr_assert_eq(journal_append_incarnation(j, job, 1000 + i, 7, NULL), 0);
+    }
+    cr_assert_eq(journal_batch_commit(j, NULL), 0);
+    j = reopen(j);
+    cr_assert_eq(journal_first_submit_s(j, "2999"), 3999);
     journal_free(j);
 }
 

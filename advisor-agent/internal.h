@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ADVISOR_AGENT_INTERNAL_H
+#define ADVISOR_AGENT_INTERNAL_H
+
+/* Shared by agent.c, orders.c and logs.c; nobody else includes it. Loop thread only. */
+
+#include <uv.h>
+
+#include "advisor-agent/agent.h"
+#include "advisor-agent/ceiling.h"
+#include "advisor-agent/journal.h"
+#include "advisor-agent/lease.h"
+#include "advisor-agent/session.h"
+#include "advisor-agent/snapshot.h"
+#include "advisor-agent/tail/tail.h"
+#include "common/uuid.h"
+
+#define FOCUS_MAX  64
+#define VERBS_MAX  ADAPTER_VERB_MAX_
+#define INTENTS_MAX 32
+
+struct order;
+struct attempt_log;
+
+struct agent {
+    uv_loop_t *loop;
+    const struct agent_config *cfg;
+    struct adapter_runner *runner;
+    struct adapter_host host;
+    struct adapter *adapter;
+    struct journal *journal;
+    struct ceiling *ceiling;
+    struct snapshot *snapshot;
+    struct session *session;
+    struct tail_manager *tails;
+    struct lease lease;
+    uv_timer_t timer;
+    bool closing;
+
+    char instance[ADV_UUID_SIZE];
+    advisor_v1_Mode cluster_mode;
+    bool orders_known; /* in this session */
+    int64_t bound_ms;  /* landing bound */
+
+    /* What Hello points to. */
+    char scheduler[96];
+    advisor_v1_Verb verbs[VERBS_MAX];
+    size_t n_verbs;
+    advisor_v1_Verb ceiling_verbs[16];
+    char ceiling_reason[256];
+    advisor_v1_Ceiling ceiling_msg;
+    advisor_v1_Epoch highest_msg;
+    advisor_v1_Resume resume_msg;
+    advisor_v1_OpenIntent intents_msg[INTENTS_MAX];
+    char *strings[2];
+    bool described;
+    bool resumable; /* the control plane had all of the snapshot's digest in `resume_epoch` */
+
+    /* Polling. */
+    bool describing, observing, reading_nodes;
+    int64_t next_poll_us, next_nodes_us, next_focus_us, next_describe_us;
+    int64_t observe_began_boot_us;
+    int64_t good_read_us; /* begun; 0: never */
+    unsigned inspecting;
+    struct {
+        char id[JOURNAL_JOB_SIZE];
+        bool busy;
+    } focus[FOCUS_MAX];
+    size_t n_focus;
+    int64_t focus_until_us;
+
+    struct order *orders;
+    unsigned order_number;
+    bool old_intents_closed;
+
+    struct attempt_log *logs;
+};
+
+/* agent.c */
+void agent_job_read(struct agent *a, const struct adapter_job_detail *d);
+void agent_job_gone(struct agent *a, const char *id);
+advisor_v1_Epoch agent_epoch_msg(struct journal_epoch e);
+advisor_v1_Verb agent_verb_msg(enum adapter_verb v);
+
+/* orders.c: carries advice out. */
+void orders_take(struct agent *a, const advisor_v1_AdviceOrder *o);
+void orders_tick(struct agent *a);
+void orders_session_lost(struct agent *a);
+void orders_wake(struct agent *a, const char *job_id);
+bool orders_open_for(const struct agent *a, const char *job_id);
+void orders_authorize(void *ctx, const struct adapter_write *w, adapter_authorize_cb cb, void *arg);
+void orders_free(struct agent *a);
+
+/* logs.c: follows output files. */
+int logs_start(struct agent *a, struct adv_err *err);
+void logs_update(struct agent *a);
+void logs_ready(struct agent *a);
+void logs_free(struct agent *a);
+
+#endif

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Which files are followed: standard output and error of each running attempt whose paths are known,
+ * until LINGER_US after its end, so that the last lines come along.
+ *
+ * Where an attempt's bytes begin: attempt 0 at 0. A later one at 0 too, if the scheduler truncates;
+ * but a job may ask to append, and the scheduler does not say so. What can be told apart is told
+ * apart: if we followed the file in the attempt before, we go on at that position, and the helper
+ * goes back to 0 when it finds the file shorter. If nobody followed it, we start at its end and the
+ * log counts as partial. */
+
+#include "advisor-agent/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+
+#define LINGER_US   5000000
+#define ENDED_S     60 /* an attempt first seen so soon after its end is read as well */
+#define REMEMBER_US 3600000000ll /* positions of ended attempts */
+
+struct stream {
+    struct attempt_log *log;
+    struct tail_watch *watch;
+    const char *name;
+    uint64_t resume_at; /* after the end */
+    enum tail_state state;
+    char reason[128];
+    uint64_t dropped;
+};
+
+struct attempt_log {
+    char job[JOURNAL_JOB_SIZE]; /* key: the newest attempt of a job */
+    uint32_t restarts;
+    struct agent *a;
+    struct stream streams[2];
+    int64_t end_us; /* 0: runs */
+    advisor_v1_TelemetryState told;
+    char told_reason[128];
+    uint64_t told_dropped;
+    UT_hash_handle hh;
+};
+
+static advisor_v1_AttemptRef attempt_ref(const struct attempt_log *l)
+{
+    advisor_v1_AttemptRef r = { .restart_count = l->restarts };
+
+    (void) snprintf(r.cluster, sizeof(r.cluster), "%s", l->a->cfg->cluster);
+    (void) snprintf(r.job_id, sizeof(r.job_id), "%s", l->job);
+    return r;
+}
+
+static bool on_data(void *ctx, struct tail_watch *w, uint64_t offset, const uint8_t *data, size_t len,
+                    uint64_t dropped)
+{
+    struct agent *a = ctx;
+    struct stream *s = tail_watch_user(w);
+    advisor_v1_LogChunk c = { .has_attempt = true, .attempt = attempt_ref(s->log), .offset = offset,
+                              .dropped_before = dropped, .observe_wall_ms = adv_wall_us() / 1000 };
+
+    (void) snprintf(c.stream, sizeof(c.stream), "%s", s->name);
+    return a->session && session_push_log(a->session, &c, data, len);
+}
+
+static void report(struct attempt_log *l)
+{
+    advisor_v1_TelemetryReport m = { .has_attempt = true, .attempt = attempt_ref(l) };
+    enum tail_state worst = TAIL_STATE_PENDING;
+    struct adv_err err;
+
+    for (int i = 0; i < 2; i++) {
+        const struct stream *s = &l->streams[i];
+        m.dropped_bytes += s->dropped;
+        if (s->state > worst) {
+            worst = s->state;
+            (void) snprintf(m.reason, sizeof(m.reason), "%s", s->reason);
+        }
+    }
+    if (worst == TAIL_STATE_PENDING)
+        return;
+    m.state = worst == TAIL_STATE_COMPLETE  ? advisor_v1_TelemetryState_TELEMETRY_STATE_COMPLETE
+              : worst == TAIL_STATE_PARTIAL ? advisor_v1_TelemetryState_TELEMETRY_STATE_PARTIAL
+                                            : advisor_v1_TelemetryState_TELEMETRY_STATE_LOST;
+    if (m.state == l->told && m.dropped_bytes == l->told_dropped && strcmp(m.reason, l->told_reason) == 0)
+        return;
+    l->told = m.state;
+    l->told_dropped = m.dropped_bytes;
+    memcpy(l->told_reason, m.reason, sizeof(l->told_reason));
+    if (l->a->session && session_send_telemetry(l->a->session, &m, &err) < 0)
+        adv_warn("logs", "telemetry is not reported", ADV_FS("why", err.msg));
+}
+
+static void on_state(void *ctx, struct tail_watch *w, enum tail_state state, const char *reason,
+                     uint64_t dropped)
+{
+    struct stream *s = tail_watch_user(w);
+
+    s->state = state;
+    s->dropped = dropped;
+    (void) snprintf(s->reason, sizeof(s->reason), "%s", reason);
+    report(s->log);
+}
+
+static const struct tail_ops ops = { .on_data = on_data, .on_state = on_state };
+
+int logs_start(struct agent *a, struct adv_err *err)
+{
+    const struct agent_config *c = a->cfg;
+    struct tail_config t = {
+        .helper_path = c->tail_helper,
+        .min_uid = (uint32_t) c->tail_min_uid,
+        .rate_bytes_per_s = (uint64_t) c->tail_rate,
+        .max_lag_bytes = (uint64_t) c->tail_max_lag,
+        .max_buffered_bytes = (size_t) c->tail_buffer,
+    };
+
+    return c->tail ? tail_manager_new(a->loop, &t, &ops, a, &a->tails, err) : 0;
+}
+
+void logs_ready(struct agent *a)
+{
+    if (a->tails)
+        tail_manager_resume(a->tails);
+}
+
+static void lose(struct stream *s, const char *why)
+{
+    s->state = TAIL_STATE_LOST;
+    (void) snprintf(s->reason, sizeof(s->reason), "%.120s", why);
+}
+
+static void follow(struct stream *s, const advisor_v1_JobObservation *o, const pb_bytes_array_t *path,
+                   struct tail_start start)
+{
+    struct tail_watch_args args = { .uid = o->uid, .path = path->bytes, .path_len = path->size,
+                                    .start_offset = start.offset, .start_known = start.known,
+                                    .user = s };
+    struct adv_err err;
+
+    if (tail_watch(s->log->a->tails, &args, &s->watch, &err) < 0)
+        lose(s, err.msg);
+}
+
+static void stop(struct attempt_log *l)
+{
+    for (int i = 0; i < 2; i++) {
+        struct stream *s = &l->streams[i];
+        if (s->watch)
+            s->resume_at = tail_watch_offset(s->watch);
+        s->watch = tail_unwatch(s->watch);
+    }
+}
+
+static bool ended(const advisor_v1_JobObservation *o)
+{
+    switch (o->state) {
+    case advisor_v1_JobState_JOB_STATE_FAILED:
+    case advisor_v1_JobState_JOB_STATE_TIMEOUT:
+    case advisor_v1_JobState_JOB_STATE_OUT_OF_MEMORY:
+    case advisor_v1_JobState_JOB_STATE_NODE_FAIL:
+    case advisor_v1_JobState_JOB_STATE_BOOT_FAIL:
+    case advisor_v1_JobState_JOB_STATE_COMPLETED:
+        return true;
+    default:
+        return o->completing;
+    }
+}
+
+static bool same_bytes(const pb_bytes_array_t *x, const pb_bytes_array_t *y)
+{
+    return x->size == y->size && memcmp(x->bytes, y->bytes, x->size) == 0;
+}
+
+static void begin(struct agent *a, const advisor_v1_JobObservation *o)
+{
+    struct attempt_log *l;
+    bool before = false;
+    uint64_t at[2] = { 0, 0 };
+
+    HASH_FIND_STR(a->logs, o->job_id, l);
+    if (l && l->restarts == o->restart_count && !l->end_us)
+        return;
+    if (l && l->restarts == o->restart_count) {
+        if (l->streams[0].watch && !ended(o))
+            l->end_us = 0; /* suspended, or seen ended by mistake */
+        return;
+    }
+    if (l) {
+        before = l->restarts + 1 == o->restart_count;
+        stop(l);
+        for (int i = 0; i < 2; i++)
+            at[i] = l->streams[i].resume_at;
+        HASH_DEL(a->logs, l);
+        free(l);
+    }
+    l = calloc(1, sizeof(*l));
+    if (!l)
+        return;
+    l->a = a;
+    l->restarts = o->restart_count;
+    (void) snprintf(l->job, sizeof(l->job), "%s", o->job_id);
+    l->streams[0] = (struct stream) { .log = l, .name = "stdout" };
+    l->streams[1] = (struct stream) { .log = l, .name = "stderr" };
+    HASH_ADD_STR(a->logs, job, l);
+    if (!o->stdout_path || !o->stdout_path->size) {
+        lose(&l->streams[0], "no output file");
+    } else {
+        struct tail_start first = { 0, true };
+        for (int i = 0; i < 2; i++) {
+            const pb_bytes_array_t *path = i ? o->stderr_path : o->stdout_path;
+            if (!path || !path->size || (i && same_bytes(path, o->stdout_path)))
+                continue;
+            struct tail_start start = o->restart_count == 0
+                                          ? first
+                                          : tail_start_rule(false, true, before, at[i]);
+            follow(&l->streams[i], o, path, start);
+        }
+    }
+    report(l);
+}
+
+static void each(void *arg, const advisor_v1_JobObservation *o)
+{
+    struct agent *a = arg;
+
+    if (!o->detail_known || !o->batch || o->start_unix == 0)
+        return;
+    if (o->state == advisor_v1_JobState_JOB_STATE_RUNNING ||
+        (o->end_unix > adv_wall_us() / 1000000 - ENDED_S && ended(o)))
+        begin(a, o);
+}
+
+void logs_update(struct agent *a)
+{
+    struct attempt_log *l, *next;
+    int64_t now = adv_mono_us();
+
+    if (!a->tails)
+        return;
+    snapshot_each(a->snapshot, each, a);
+    HASH_ITER(hh, a->logs, l, next) {
+        const advisor_v1_JobObservation *o = snapshot_find(a->snapshot, l->job);
+        bool runs = o && o->restart_count == l->restarts &&
+                    (o->state == advisor_v1_JobState_JOB_STATE_RUNNING ||
+                     o->state == advisor_v1_JobState_JOB_STATE_SUSPENDED ||
+                     o->state == advisor_v1_JobState_JOB_STATE_CONFIGURING || o->completing);
+        if (!runs && !l->end_us)
+            l->end_us = now;
+        if (l->end_us && now - l->end_us > LINGER_US)
+            stop(l);
+        if (l->end_us && now - l->end_us > REMEMBER_US) {
+            HASH_DEL(a->logs, l);
+            free(l);
+        }
+    }
+}
+
+void logs_free(struct agent *a)
+{
+    struct attempt_log *l, *next;
+
+    HASH_ITER(hh, a->logs, l, next) {
+        HASH_DEL(a->logs, l);
+        free(l);
+    }
+}

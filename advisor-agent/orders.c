@@ -1,0 +1,777 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Carries advice out: for each order a loop of look, decide (reconcile.c), do one step, look again.
+ * An order remembers nothing that the journal or a fresh look could not tell anew.
+ *
+ * The gate is orders_authorize(): the adapter asks right before every scheduler write, and only here
+ * is it decided whether the write may be. Lease, epoch, mode, ceiling, budget, age, and the job's own
+ * comment are looked at; then the intent is journalled, durably, and reported; then the answer.
+ *
+ * Unwinding is the way back: a job that waits in our hold and whose order is over is given back as its
+ * hold record says. It is an order of its own kind that passes the gate without mode and ceiling, but
+ * never without the lease. */
+
+#include "advisor-agent/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "advisor-agent/reconcile.h"
+#include "common/clock.h"
+#include "common/failpoint.h"
+#include "common/hostlist.h"
+#include "common/log.h"
+#include "common/utf8.h"
+
+#define SOON_US      250000
+#define LATER_US     1000000
+#define AWAY_US      5000000 /* the scheduler does not answer */
+#define ORDERS_MAX   4096
+#define NODES_MAX    100000
+#define HOLD_MIN_US  3600000000ll
+#define FORGET_US    600000000 /* finished orders are kept this long for repeats */
+
+struct order {
+    struct order *next;
+    struct agent *a;
+    advisor_v1_AdviceOrder o;
+    bool unwind;
+    enum journal_on_expiry how; /* unwind */
+    char tag[100];
+    struct journal_epoch epoch; /* under which it was received */
+    int64_t expires_boot_us;
+    int64_t due_us;
+    int64_t done_us; /* 0: not finished */
+    bool busy;       /* the adapter has it */
+    bool constrained;
+    bool stale; /* received in an earlier session */
+    enum adapter_verb verb;
+    uint64_t act_generation; /* for which the step under way was decided */
+    uint64_t intent_seq; /* of the step under way; 0: no write yet */
+    char read_before[256];
+    advisor_v1_DispositionReason denied; /* by the gate */
+    char denied_text[160];
+    /* A job that our own command revived wrongly is cancelled again. */
+    bool put_right;
+    int64_t right_submit_s;
+    uint32_t right_restarts;
+    /* As told last. */
+    advisor_v1_Disposition told;
+    advisor_v1_DispositionReason told_why;
+    uint64_t told_generation;
+};
+
+static void run(struct order *x);
+
+/* Telling */
+
+static void tell(struct order *x, advisor_v1_Disposition d, advisor_v1_DispositionReason why,
+                 const char *text)
+{
+    struct agent *a = x->a;
+    struct adv_err err;
+
+    if (x->unwind || (x->told == d && x->told_why == why && x->told_generation == x->o.generation))
+        return;
+    advisor_v1_AdviceStatusReport m = { .observed_generation = x->o.generation, .has_epoch = true,
+                                        .epoch = agent_epoch_msg(x->epoch), .disposition = d,
+                                        .reason = why, .observe_wall_ms = adv_wall_us() / 1000 };
+    (void) snprintf(m.advice, sizeof(m.advice), "%s", x->o.name);
+    (void) snprintf(m.detail, sizeof(m.detail), "%s", text);
+    x->told = d;
+    x->told_why = why;
+    x->told_generation = x->o.generation;
+    adv_info("advice", text, ADV_FS("advice", x->o.name), ADV_FS("job", x->o.attempt.job_id),
+             ADV_FI("disposition", d), ADV_FI("reason", why), ADV_FS("tag", x->tag));
+    ADV_FAILPOINT("agent.before_status");
+    if (a->session && session_send_status(a->session, &m, &err) < 0)
+        adv_warn("advice", "a status is not reported", ADV_FS("why", err.msg));
+}
+
+static void finish(struct order *x, advisor_v1_Disposition d, advisor_v1_DispositionReason why,
+                   const char *text)
+{
+    struct adv_err err;
+
+    tell(x, d, why, text);
+    x->done_us = adv_mono_us();
+    if (d == advisor_v1_Disposition_DISPOSITION_CONVERGED &&
+        journal_append_hold_end(x->a->journal, x->o.attempt.job_id, &err) < 0)
+        adv_warn("advice", "the end of a hold is not journalled", ADV_FS("why", err.msg));
+}
+
+static void report_action(struct order *x, uint64_t seq, const struct journal_intent *in,
+                          const struct adapter_result *res, const char *command, const char *reason)
+{
+    struct agent *a = x->a;
+    advisor_v1_ActionReport m = { .journal_seq = seq, .has_epoch = true,
+                                  .epoch = agent_epoch_msg(in->epoch), .generation = in->generation,
+                                  .has_attempt = true, .attempt = x->o.attempt,
+                                  .verb = agent_verb_msg(x->verb),
+                                  .phase = advisor_v1_ActionPhase_ACTION_PHASE_INTENT,
+                                  .observe_wall_ms = adv_wall_us() / 1000 };
+    struct adv_err err;
+
+    (void) snprintf(m.attempt.cluster, sizeof(m.attempt.cluster), "%s", a->cfg->cluster);
+    (void) snprintf(m.advice, sizeof(m.advice), "%s", in->advice);
+    (void) snprintf(m.read_before, sizeof(m.read_before), "%s", in->read_before);
+    if (command) {
+        static const advisor_v1_CommandResult commands[] = {
+            [ADAPTER_COMMAND_NOT_SENT] = advisor_v1_CommandResult_COMMAND_RESULT_NOT_SENT,
+            [ADAPTER_COMMAND_ACCEPTED] = advisor_v1_CommandResult_COMMAND_RESULT_ACCEPTED,
+            [ADAPTER_COMMAND_REFUSED] = advisor_v1_CommandResult_COMMAND_RESULT_REFUSED,
+            [ADAPTER_COMMAND_TIMED_OUT] = advisor_v1_CommandResult_COMMAND_RESULT_TIMED_OUT,
+        };
+        m.phase = advisor_v1_ActionPhase_ACTION_PHASE_OUTCOME;
+        m.command = commands[res->command];
+        m.observed = res->observed == ADAPTER_OBSERVED_YES  ? advisor_v1_Observed_OBSERVED_YES
+                     : res->observed == ADAPTER_OBSERVED_NO ? advisor_v1_Observed_OBSERVED_NO
+                                                            : advisor_v1_Observed_OBSERVED_UNKNOWN;
+        (void) snprintf(m.reason, sizeof(m.reason), "%s", reason);
+        struct adv_buf notes;
+        adv_buf_init(&notes, 4096);
+        if (res->revived_wrongly == ADAPTER_YES)
+            (void) adv_buf_append_str(&notes, "the command brought back a job that had been cancelled "
+                                              "or had completed: it is cancelled again; ");
+        for (size_t i = 0; i < res->n_notes; i++)
+            (void) adv_buf_appendf(&notes, "%s; ", res->notes[i]);
+        if (res->err.msg[0])
+            (void) adv_buf_append_str(&notes, res->err.msg);
+        if (notes.len)
+            (void) adv_utf8_lossy_buf(m.detail, sizeof(m.detail), notes.data, notes.len);
+        adv_buf_done(&notes);
+    }
+    if (a->session && session_send_action(a->session, &m, &err) < 0)
+        adv_error("advice", "an action is not reported", ADV_FS("why", err.msg));
+}
+
+/* The gate */
+
+static struct order *find_tag(const struct agent *a, const char *tag)
+{
+    for (struct order *x = a->orders; x; x = x->next)
+        if (tag && strcmp(x->tag, tag) == 0)
+            return x;
+    return NULL;
+}
+
+static bool deny(struct order *x, advisor_v1_DispositionReason why, const char *fmt, ...) ADV_PRINTF(3, 4);
+static bool deny(struct order *x, advisor_v1_DispositionReason why, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void) vsnprintf(x->denied_text, sizeof(x->denied_text), fmt, ap);
+    va_end(ap);
+    x->denied = why;
+    return false;
+}
+
+#define REASON(r) advisor_v1_DispositionReason_DISPOSITION_REASON_##r
+
+static bool may_write(struct order *x, const struct adapter_write *w)
+{
+    struct agent *a = x->a;
+    int64_t now = adv_boot_us();
+    struct adv_err err;
+
+    if (a->closing)
+        return deny(x, REASON(STALE_EPOCH), "the agent is stopping");
+    if (!lease_may_write(&a->lease, now, w->deadline_ms, w->landing_bound_ms))
+        return deny(x, REASON(STALE_EPOCH), "the lease does not cover the command");
+    if (journal_may_act(a->journal, &err) < 0)
+        return deny(x, REASON(NOT_AUTHORIZED_BY_CLUSTER), "%s", err.msg);
+    if (x->unwind || x->put_right)
+        return true;
+    if (x->stale || journal_epoch_cmp(a->lease.epoch, x->epoch) != 0)
+        return deny(x, REASON(STALE_EPOCH), "the advice is not confirmed under this epoch");
+    if (x->act_generation != x->o.generation)
+        return deny(x, REASON(STALE_EPOCH), "the advice has changed meanwhile");
+    if (now >= x->expires_boot_us)
+        return deny(x, REASON(EXPIRED), "the advice has expired");
+    if (x->o.actionability != advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE ||
+        a->cluster_mode < advisor_v1_Mode_MODE_APPROVE)
+        return deny(x, REASON(MODE_TOO_LOW), "the cluster's mode does not allow it");
+    if (w->before && reconcile_opted_out(w->before->comment))
+        return deny(x, REASON(OPTED_OUT), "the job's comment says off");
+    (void) ceiling_refresh(a->ceiling);
+    int r = ceiling_check(a->ceiling, adapter_verb_name(x->verb),
+                          w->before ? w->before->job.partition : "",
+                          w->before ? w->before->job.account : "",
+                          journal_count_since(a->journal, adv_wall_us() - 3600000000ll), false, &err);
+    if (r < 0)
+        return deny(x, r == -ADV_RESOURCE_EXHAUSTED ? REASON(BUDGET_EXHAUSTED)
+                                                    : REASON(NOT_AUTHORIZED_BY_CLUSTER),
+                    "%s", err.msg);
+    return true;
+}
+
+static void fill_intent(struct order *x, const struct adapter_write *w, struct journal_intent *in)
+{
+    const struct adapter_job *j = w->before ? &w->before->job : NULL;
+
+    *in = (struct journal_intent) { .epoch = x->a->lease.epoch, .generation = x->o.generation,
+                                    .restarts = x->o.attempt.restart_count,
+                                    .submit_s = j ? j->submit_s : 0 };
+    (void) snprintf(in->advice, sizeof(in->advice), "%s", x->o.name);
+    (void) snprintf(in->job, sizeof(in->job), "%s", x->o.attempt.job_id);
+    (void) snprintf(in->verb, sizeof(in->verb), "%s", adapter_verb_name(x->verb));
+    if (j)
+        (void) snprintf(in->read_before, sizeof(in->read_before),
+                        "%s restarts=%u held=%d reason=%.40s submit=%lld", adapter_job_state_name(j->state),
+                        j->restart_count, j->held, j->reason, (long long) j->submit_s);
+    memcpy(x->read_before, in->read_before, sizeof(x->read_before));
+}
+
+static bool journal_step(struct order *x, const struct adapter_write *w)
+{
+    struct agent *a = x->a;
+    struct journal_intent in;
+    struct adv_err err;
+
+    fill_intent(x, w, &in);
+    if (!x->unwind && (x->verb == ADAPTER_VERB_PRESERVE || x->verb == ADAPTER_VERB_INTERRUPT)) {
+        struct journal_hold h = { .restarts = x->o.attempt.restart_count + 1,
+                                  .on_expiry = JOURNAL_RELEASE };
+        int64_t left = x->expires_boot_us - adv_boot_us();
+        h.expires_wall_us = adv_wall_us() + (left > HOLD_MIN_US ? left : HOLD_MIN_US);
+        (void) snprintf(h.job, sizeof(h.job), "%s", x->o.attempt.job_id);
+        (void) snprintf(h.advice, sizeof(h.advice), "%s", x->o.name);
+        if (journal_append_hold(a->journal, &h, &err) < 0)
+            return deny(x, REASON(NOT_AUTHORIZED_BY_CLUSTER), "%s", err.msg);
+    }
+    if (journal_append_intent(a->journal, &in, adv_wall_us(), &x->intent_seq, &err) < 0)
+        return deny(x, REASON(NOT_AUTHORIZED_BY_CLUSTER), "%s", err.msg);
+    report_action(x, x->intent_seq, &in, NULL, NULL, NULL);
+    return true;
+}
+
+void orders_authorize(void *ctx, const struct adapter_write *w, adapter_authorize_cb cb, void *arg)
+{
+    struct agent *a = ctx;
+    struct order *x = find_tag(a, w->action->tag);
+
+    if (!x || !x->busy || x->verb != w->action->verb || x->intent_seq) {
+        adv_error("advice", "a write that nobody ordered is refused", ADV_FS("tag", w->action->tag));
+        cb(arg, false, 0);
+        return;
+    }
+    if (!may_write(x, w)) {
+        cb(arg, false, 0);
+        return;
+    }
+    ADV_FAILPOINT("agent.after_lease_check");
+    if (!journal_step(x, w)) {
+        cb(arg, false, 0);
+        return;
+    }
+    ADV_FAILPOINT("agent.after_intent");
+    /* The sync may have taken its time. */
+    if (!lease_may_write(&a->lease, adv_boot_us(), w->deadline_ms, w->landing_bound_ms)) {
+        (void) deny(x, REASON(STALE_EPOCH), "the lease does not cover the command any more");
+        cb(arg, false, 0);
+        return;
+    }
+    cb(arg, true, lease_kill_at_boot_us(&a->lease, w->landing_bound_ms));
+}
+
+/* Steps */
+
+static void close_intent(struct order *x, const struct adapter_result *res)
+{
+    struct agent *a = x->a;
+    struct journal_outcome out = { 0 };
+    struct journal_intent in = { .epoch = a->lease.epoch, .generation = x->o.generation };
+    struct adv_hostlist *hl = NULL;
+    struct adv_buf text;
+    struct adv_err err;
+    size_t pos = 0;
+
+    if (!x->intent_seq)
+        return;
+    for (const struct journal_step *s; (s = journal_next_open(a->journal, &pos));)
+        if (s->seq == x->intent_seq)
+            in = s->intent;
+    (void) snprintf(out.command, sizeof(out.command), "%s", adapter_command_name(res->command));
+    (void) snprintf(out.observed, sizeof(out.observed), "%s", adapter_observed_name(res->observed));
+    (void) snprintf(out.reason, sizeof(out.reason), "%s", adapter_reason_name(res->reason));
+    adv_buf_init(&text, 1 << 20);
+    if (res->n_excluded && (hl = adv_hostlist_new(NODES_MAX))) {
+        for (size_t i = 0; i < res->n_excluded; i++)
+            if (adv_hostlist_parse(hl, res->excluded[i], NULL) < 0)
+                break;
+        if (adv_hostlist_format(hl, &text, NULL) == 0)
+            out.excluded = text.data;
+    }
+    ADV_FAILPOINT("agent.before_outcome");
+    if (journal_append_outcome(a->journal, x->intent_seq, &out, &err) < 0)
+        adv_error("advice", "an outcome is not journalled", ADV_FS("why", err.msg));
+    ADV_FAILPOINT("agent.after_outcome");
+    report_action(x, x->intent_seq, &in, res, out.command, out.reason);
+    adv_buf_done(&text);
+    (void) adv_hostlist_free(hl);
+    x->intent_seq = 0;
+}
+
+static void on_denied(struct order *x)
+{
+    advisor_v1_Disposition pending = advisor_v1_Disposition_DISPOSITION_PENDING;
+
+    x->due_us = adv_mono_us() + LATER_US;
+    if (x->unwind || x->put_right)
+        return;
+    switch (x->denied) {
+    case REASON(EXPIRED):
+    case REASON(OPTED_OUT):
+    case REASON(NOT_AUTHORIZED_BY_CLUSTER):
+        finish(x, advisor_v1_Disposition_DISPOSITION_ABANDONED, x->denied, x->denied_text);
+        break;
+    default: /* may change by itself */
+        tell(x, pending, x->denied, x->denied_text);
+        break;
+    }
+}
+
+static void on_acted(void *arg, const struct adapter_result *res)
+{
+    struct order *x = arg;
+    struct agent *a = x->a;
+    struct reconcile_next n;
+    struct adv_err err;
+    bool wrote = x->intent_seq != 0;
+
+    x->busy = false;
+    x->due_us = adv_mono_us();
+    if (wrote)
+        close_intent(x, res);
+    adv_info("advice", "step done", ADV_FS("tag", x->tag), ADV_FS("job", x->o.attempt.job_id),
+             ADV_FS("verb", adapter_verb_name(x->verb)),
+             ADV_FS("command", adapter_command_name(res->command)),
+             ADV_FS("observed", adapter_observed_name(res->observed)),
+             ADV_FS("reason", adapter_reason_name(res->reason)), ADV_FS("more", res->err.msg));
+    if (a->closing)
+        return;
+    /* A hold that surely did not come about is none. */
+    if (!x->unwind && (x->verb == ADAPTER_VERB_PRESERVE || x->verb == ADAPTER_VERB_INTERRUPT) && wrote &&
+        (res->command == ADAPTER_COMMAND_NOT_SENT || res->observed == ADAPTER_OBSERVED_NO) &&
+        journal_append_hold_end(a->journal, x->o.attempt.job_id, &err) < 0)
+        adv_warn("advice", "the end of a hold is not journalled", ADV_FS("why", err.msg));
+    if ((x->verb == ADAPTER_VERB_RELEASE || x->verb == ADAPTER_VERB_CANCEL) &&
+        res->observed == ADAPTER_OBSERVED_YES &&
+        journal_append_hold_end(a->journal, x->o.attempt.job_id, &err) < 0)
+        adv_warn("advice", "the end of a hold is not journalled", ADV_FS("why", err.msg));
+    if (res->after)
+        agent_job_read(a, res->after);
+    if (res->revived_wrongly == ADAPTER_YES && res->after && !x->put_right) {
+        adv_error("advice", "a command revived a job wrongly, it is cancelled again",
+                  ADV_FS("job", x->o.attempt.job_id), ADV_FS("tag", x->tag));
+        x->put_right = true;
+        x->right_submit_s = res->after->job.submit_s;
+        x->right_restarts = res->after->job.restart_count;
+        return;
+    }
+    if (x->put_right) {
+        if (res->observed == ADAPTER_OBSERVED_YES || res->reason == ADAPTER_REASON_GONE ||
+            res->reason == ADAPTER_REASON_ALREADY_SATISFIED) {
+            x->put_right = false;
+            finish(x, advisor_v1_Disposition_DISPOSITION_ABANDONED, REASON(CONFLICTING_USER_ACTION),
+                   "the job had been cancelled or had completed, and was cancelled again");
+        } else {
+            x->due_us = adv_mono_us() + SOON_US;
+        }
+        return;
+    }
+    if (res->reason == ADAPTER_REASON_LEASE_LOST) {
+        on_denied(x);
+        return;
+    }
+    if (x->unwind) {
+        x->due_us += LATER_US;
+        return;
+    }
+    if (x->verb == ADAPTER_VERB_CONSTRAIN &&
+        (res->reason == ADAPTER_REASON_OK || res->reason == ADAPTER_REASON_ALREADY_SATISFIED))
+        x->constrained = true;
+    n = reconcile_after(res, x->verb);
+    if (n.what == RECONCILE_END && n.disposition == advisor_v1_Disposition_DISPOSITION_PENDING) {
+        tell(x, n.disposition, n.why, n.text);
+        x->due_us += AWAY_US;
+    } else if (n.what == RECONCILE_END) {
+        finish(x, n.disposition, n.why, res->err.msg[0] ? res->err.msg : n.text);
+    } else if (res->reason != ADAPTER_REASON_OK && res->reason != ADAPTER_REASON_ALREADY_SATISFIED) {
+        x->due_us += SOON_US;
+    }
+}
+
+/* The names in @text, for an action; the list must outlive the use of @out. */
+static size_t names_of(const char *text, struct adv_hostlist **ret_hl, const char ***ret_names)
+{
+    size_t n;
+
+    *ret_names = NULL;
+    *ret_hl = adv_hostlist_new(NODES_MAX);
+    if (!*ret_hl || !text || adv_hostlist_parse(*ret_hl, text, NULL) < 0)
+        return 0;
+    n = adv_hostlist_count(*ret_hl);
+    *ret_names = calloc(n + 1, sizeof(**ret_names));
+    for (size_t i = 0; *ret_names && i < n; i++)
+        (*ret_names)[i] = adv_hostlist_nth(*ret_hl, i);
+    return *ret_names ? n : 0;
+}
+
+static void act(struct order *x, enum adapter_verb verb, const struct adapter_job_detail *d)
+{
+    struct agent *a = x->a;
+    struct adapter_action action = { .verb = verb, .id = x->o.attempt.job_id, .tag = x->tag,
+                                     .deadline_ms = (int) a->cfg->action_deadline_ms };
+    struct adv_hostlist *hl[2] = { NULL, NULL };
+    const char **names[2] = { NULL, NULL };
+
+    if (d) {
+        action.expect_submit_s = d->job.submit_s;
+        action.expect_restarts = d->job.restart_count;
+    } else {
+        action.expect_submit_s = x->right_submit_s;
+        action.expect_restarts = x->right_restarts;
+    }
+    if (d && (verb == ADAPTER_VERB_RELEASE || verb == ADAPTER_VERB_CONSTRAIN))
+        action.expect_comment = d->comment;
+    if (verb == ADAPTER_VERB_CONSTRAIN) {
+        const struct journal_step *before = journal_find_step(a->journal, NULL, x->o.attempt.job_id,
+                                                              "constrain");
+        action.n_exclude = names_of(x->o.exclude_nodes, &hl[0], &names[0]);
+        action.exclude = names[0];
+        if (before && before->done && before->outcome.excluded) {
+            action.n_exclude_before = names_of(before->outcome.excluded, &hl[1], &names[1]);
+            action.exclude_before = names[1];
+        }
+        if (x->o.exclude_nodes[0] && action.n_exclude == 0) {
+            finish(x, advisor_v1_Disposition_DISPOSITION_ABANDONED, REASON(CONSTRAINT_UNSATISFIABLE),
+                   "the list of nodes to avoid cannot be read");
+            goto out;
+        }
+    }
+    x->verb = verb;
+    x->busy = true;
+    x->intent_seq = 0;
+    x->act_generation = x->o.generation;
+    a->adapter->ops->act(a->adapter, &action, on_acted, x);
+out:
+    for (int i = 0; i < 2; i++) {
+        free(names[i]);
+        (void) adv_hostlist_free(hl[i]);
+    }
+}
+
+static void unwind_step(struct order *x, enum adapter_found found, const struct adapter_job_detail *d)
+{
+    const struct journal_hold *h = journal_find_hold(x->a->journal, x->o.attempt.job_id);
+    struct adv_err err;
+    bool ours = found == ADAPTER_FOUND && h && d->job.restart_count == h->restarts &&
+                d->job.state == ADAPTER_JOB_PENDING && d->job.held;
+
+    x->due_us = adv_mono_us() + LATER_US;
+    if (found == ADAPTER_FOUND_UNKNOWN || (found == ADAPTER_FOUND && d->job.completing))
+        return;
+    if (h && found == ADAPTER_FOUND && d->job.restart_count < h->restarts) {
+        const struct journal_step *s = journal_find_step(x->a->journal, h->advice, h->job, "preserve");
+        const struct journal_step *i = journal_find_step(x->a->journal, h->advice, h->job, "interrupt");
+        if ((s && !s->done) || (i && !i->done))
+            return; /* may still land */
+    }
+    if (ours && h->on_expiry == JOURNAL_LEAVE)
+        adv_warn("advice", "a held job is left as it is, for its owner to decide", ADV_FS("job", h->job));
+    if (!ours || h->on_expiry == JOURNAL_LEAVE) {
+        if (h && journal_append_hold_end(x->a->journal, h->job, &err) < 0)
+            return;
+        x->done_us = adv_mono_us();
+        return;
+    }
+    act(x, h->on_expiry == JOURNAL_CANCEL ? ADAPTER_VERB_CANCEL : ADAPTER_VERB_RELEASE, d);
+}
+
+static void on_inspected(void *arg, enum adapter_found found, struct adapter_job_detail *d,
+                         const struct adv_err *err)
+{
+    struct order *x = arg;
+    struct agent *a = x->a;
+    struct reconcile_next n;
+
+    x->busy = false;
+    x->due_us = adv_mono_us() + SOON_US;
+    if (a->closing) {
+        (void) adapter_job_detail_free(d);
+        return;
+    }
+    if (found == ADAPTER_FOUND) {
+        agent_job_read(a, d); /* our looks are observations as well */
+        lease_good_read(&a->lease, adv_boot_us(), a->bound_ms);
+    } else if (found == ADAPTER_FOUND_GONE) {
+        agent_job_gone(a, x->o.attempt.job_id);
+    }
+    if (x->unwind) {
+        unwind_step(x, found, d);
+        (void) adapter_job_detail_free(d);
+        return;
+    }
+    struct reconcile_view v = {
+        .order = &x->o,
+        .found = found,
+        .job = found == ADAPTER_FOUND ? d : NULL,
+        .first_submit_s = journal_first_submit_s(a->journal, x->o.attempt.job_id),
+        .requeued_by_us = journal_find_step(a->journal, x->o.name, NULL, "preserve") ||
+                          journal_find_step(a->journal, x->o.name, NULL, "interrupt"),
+        .constrained = x->constrained,
+    };
+    if (found == ADAPTER_FOUND_GONE && !v.first_submit_s)
+        v.first_submit_s = x->o.incarnation_unix;
+    n = reconcile_next(&v);
+    switch (n.what) {
+    case RECONCILE_WAIT:
+        break;
+    case RECONCILE_STEP:
+        if (!lease_valid(&a->lease, adv_boot_us()) || !lease_settled(&a->lease, adv_boot_us())) {
+            x->due_us = adv_mono_us() + SOON_US;
+            break;
+        }
+        act(x, n.verb, d);
+        break;
+    case RECONCILE_END:
+        if (n.disposition == advisor_v1_Disposition_DISPOSITION_PENDING) {
+            tell(x, n.disposition, n.why, n.text);
+            x->due_us = adv_mono_us() + (n.why == REASON(SCHEDULER_UNAVAILABLE) ? AWAY_US : LATER_US);
+        } else {
+            finish(x, n.disposition, n.why, n.text);
+        }
+        break;
+    }
+    (void) adapter_job_detail_free(d);
+}
+
+static void run(struct order *x)
+{
+    struct agent *a = x->a;
+
+    if (x->put_right) {
+        act(x, ADAPTER_VERB_CANCEL, NULL);
+        return;
+    }
+    if (!x->unwind) {
+        /* What needs no look at the job. */
+        struct reconcile_view v = { .order = &x->o, .found = ADAPTER_FOUND_UNKNOWN };
+        struct reconcile_next n = reconcile_next(&v);
+        if (adv_boot_us() >= x->expires_boot_us) {
+            finish(x, advisor_v1_Disposition_DISPOSITION_ABANDONED, REASON(EXPIRED),
+                   "the advice has expired");
+            return;
+        }
+        if (n.why != REASON(SCHEDULER_UNAVAILABLE)) {
+            if (n.disposition == advisor_v1_Disposition_DISPOSITION_PENDING) {
+                tell(x, n.disposition, n.why, n.text);
+                x->due_us = adv_mono_us() + LATER_US;
+            } else {
+                finish(x, n.disposition, n.why, n.text);
+            }
+            return;
+        }
+        if (a->cluster_mode < advisor_v1_Mode_MODE_APPROVE) {
+            tell(x, advisor_v1_Disposition_DISPOSITION_PENDING, REASON(MODE_TOO_LOW),
+                 "the cluster's mode does not allow it");
+            x->due_us = adv_mono_us() + LATER_US;
+            return;
+        }
+    }
+    x->busy = true;
+    a->adapter->ops->inspect(a->adapter, x->o.attempt.job_id, on_inspected, x);
+}
+
+/* The list */
+
+static struct order *find(const struct agent *a, const char *name, bool unwind)
+{
+    for (struct order *x = a->orders; x; x = x->next)
+        if (x->unwind == unwind && strcmp(x->o.name, name) == 0)
+            return x;
+    return NULL;
+}
+
+static struct order *add(struct agent *a)
+{
+    struct order *x = NULL;
+    size_t n = 0;
+
+    for (struct order *o = a->orders; o; o = o->next)
+        n++;
+    if (n < ORDERS_MAX)
+        x = calloc(1, sizeof(*x));
+    if (!x)
+        return NULL;
+    x->a = a;
+    x->next = a->orders;
+    a->orders = x;
+    return x;
+}
+
+void orders_take(struct agent *a, const advisor_v1_AdviceOrder *o)
+{
+    struct order *x = find(a, o->name, false);
+
+    if (!o->has_attempt || !o->attempt.job_id[0])
+        return;
+    if (x && o->generation < x->o.generation)
+        return;
+    if (!x && !(x = add(a))) {
+        adv_error("advice", "no room for an advice, it is not carried out", ADV_FS("advice", o->name));
+        return;
+    }
+    if (o->generation > x->o.generation || o->actionability != x->o.actionability || x->stale) {
+        /* An answer to the old generation must not pass for one to the new. */
+        x->done_us = 0;
+        x->told = advisor_v1_Disposition_DISPOSITION_UNSPECIFIED;
+        if (o->generation > x->o.generation)
+            x->constrained = false;
+    }
+    x->o = *o;
+    x->stale = false;
+    x->epoch = a->lease.epoch;
+    x->expires_boot_us = adv_boot_us() + (int64_t) o->valid_for_ms * 1000;
+    x->due_us = 0;
+    if (!x->tag[0])
+        (void) snprintf(x->tag, sizeof(x->tag), "%.64s/%u", o->correlation_id, ++a->order_number);
+    adv_info("advice", "advice received", ADV_FS("advice", o->name), ADV_FU("generation", o->generation),
+             ADV_FI("desired", o->desired_state), ADV_FI("actionability", o->actionability),
+             ADV_FS("exclude", o->exclude_nodes), ADV_FS("tag", x->tag));
+}
+
+void orders_session_lost(struct agent *a)
+{
+    for (struct order *x = a->orders; x; x = x->next)
+        x->stale = true;
+}
+
+void orders_wake(struct agent *a, const char *job_id)
+{
+    for (struct order *x = a->orders; x; x = x->next)
+        if (!x->done_us && !x->busy && strcmp(x->o.attempt.job_id, job_id) == 0)
+            x->due_us = 0;
+}
+
+bool orders_open_for(const struct agent *a, const char *job_id)
+{
+    for (const struct order *x = a->orders; x; x = x->next)
+        if (!x->done_us && strcmp(x->o.attempt.job_id, job_id) == 0)
+            return true;
+    return false;
+}
+
+/* Is the order of a hold still to be carried out? */
+static bool wanted(const struct agent *a, const struct order *x)
+{
+    return x && (x->busy || x->put_right ||
+                 (!x->done_us && !x->stale && adv_boot_us() < x->expires_boot_us &&
+                  x->o.actionability == advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE &&
+                  a->cluster_mode >= advisor_v1_Mode_MODE_APPROVE));
+}
+
+static void start_unwinds(struct agent *a)
+{
+    const struct journal_hold *h;
+    int64_t now = adv_wall_us();
+    size_t pos = 0;
+
+    if (!a->orders_known)
+        return;
+    while ((h = journal_next_hold(a->journal, &pos))) {
+        bool expired = h->expires_wall_us && now >= h->expires_wall_us;
+        struct order *x = find(a, h->advice, false);
+        if (find(a, h->advice, true) || (x && x->busy) || (wanted(a, x) && !expired))
+            continue;
+        if (!(x = add(a)))
+            return;
+        x->unwind = true;
+        (void) snprintf(x->o.name, sizeof(x->o.name), "%s", h->advice);
+        (void) snprintf(x->o.attempt.job_id, sizeof(x->o.attempt.job_id), "%s", h->job);
+        x->o.attempt.restart_count = h->restarts ? h->restarts - 1 : 0;
+        (void) snprintf(x->tag, sizeof(x->tag), "unwind/%u", ++a->order_number);
+        adv_info("advice", "a held job is given back", ADV_FS("job", h->job), ADV_FS("advice", h->advice),
+                 ADV_FS("tag", x->tag));
+    }
+}
+
+/* Intents of an earlier run: once nothing of theirs can land any more, their outcome is whatever the
+ * orders' looks find; the records are closed as unknown. */
+static void close_old_intents(struct agent *a)
+{
+    const struct journal_step *s;
+    struct adapter_result res = { .command = ADAPTER_COMMAND_TIMED_OUT };
+    size_t pos = 0;
+
+    for (;;) {
+        struct order *x = NULL, temp = { .a = a };
+        struct journal_intent in;
+        uint64_t seq;
+        bool mine = false;
+
+        s = journal_next_open(a->journal, &pos);
+        if (!s)
+            break;
+        for (x = a->orders; x; x = x->next)
+            mine = mine || x->intent_seq == s->seq;
+        if (mine)
+            continue;
+        in = s->intent;
+        seq = s->seq;
+        for (int v = 0; v < ADAPTER_VERB_MAX_; v++)
+            if (strcmp(adapter_verb_name((enum adapter_verb) v), in.verb) == 0)
+                temp.verb = (enum adapter_verb) v;
+        (void) snprintf(temp.o.attempt.job_id, sizeof(temp.o.attempt.job_id), "%s", in.job);
+        temp.o.attempt.restart_count = in.restarts;
+        temp.intent_seq = seq;
+        const advisor_v1_JobObservation *j = snapshot_find(a->snapshot, in.job);
+        if (j && (temp.verb == ADAPTER_VERB_PRESERVE || temp.verb == ADAPTER_VERB_INTERRUPT))
+            res.observed = j->restart_count > in.restarts ? ADAPTER_OBSERVED_YES : ADAPTER_OBSERVED_NO;
+        else
+            res.observed = ADAPTER_OBSERVED_UNKNOWN;
+        (void) adv_err_set(&res.err, ADV_UNKNOWN, "the agent ended while the command ran");
+        close_intent(&temp, &res);
+        pos = 0; /* the list has changed */
+        if (temp.intent_seq || journal_may_act(a->journal, NULL) < 0)
+            return;
+    }
+    a->old_intents_closed = true;
+}
+
+void orders_tick(struct agent *a)
+{
+    int64_t now = adv_mono_us();
+
+    if (a->closing || !a->lease.held || !lease_valid(&a->lease, adv_boot_us()))
+        return;
+    if (lease_settled(&a->lease, adv_boot_us()) && a->good_read_us) {
+        if (!a->old_intents_closed)
+            close_old_intents(a);
+        start_unwinds(a);
+    }
+    for (struct order **pp = &a->orders; *pp;) {
+        struct order *x = *pp;
+        if (!x->busy && x->done_us && (x->unwind || (x->stale && now - x->done_us > FORGET_US))) {
+            *pp = x->next;
+            free(x);
+            continue;
+        }
+        if (!x->busy && !x->done_us && (!x->stale || x->put_right) && now >= x->due_us &&
+            (!x->unwind || lease_settled(&a->lease, adv_boot_us())))
+            run(x);
+        pp = &x->next;
+    }
+}
+
+void orders_free(struct agent *a)
+{
+    while (a->orders) {
+        struct order *x = a->orders;
+        a->orders = x->next;
+        free(x);
+    }
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+#include "advisor-agent/reconcile.h"
+
+#include <string.h>
+
+#include "common/json.h"
+
+#define W(t)             ((struct reconcile_next) { .what = RECONCILE_WAIT, .text = (t) })
+#define STEP(v)          ((struct reconcile_next) { .what = RECONCILE_STEP, .verb = ADAPTER_VERB_##v })
+#define END(d, r, t)                                                       \
+    ((struct reconcile_next) { .what = RECONCILE_END,                      \
+                               .disposition = advisor_v1_Disposition_DISPOSITION_##d, \
+                               .why = advisor_v1_DispositionReason_DISPOSITION_REASON_##r, \
+                               .text = (t) })
+
+bool reconcile_opted_out(const char *comment)
+{
+    ADV_JSON_AUTO json_t *root = NULL;
+    json_t *o;
+    const char *mode;
+
+    if (!comment || (!strstr(comment, "\"advisor\"") && !strstr(comment, "\"APS\"")))
+        return false;
+    if (adv_json_parse(comment, strlen(comment), 65536, &root, NULL) < 0 || !json_is_object(root))
+        return true;
+    o = json_object_get(root, "advisor");
+    if (o && !json_is_object(o))
+        return true;
+    if (o && json_object_get(o, "mode"))
+        return adv_json_get_str(o, "mode", &mode, NULL) < 0 || strcmp(mode, "off") == 0;
+    o = json_object_get(root, "APS");
+    if (o && !json_is_object(o))
+        return true;
+    if (o && json_object_get(o, "auto_resume_mode"))
+        return adv_json_get_str(o, "auto_resume_mode", &mode, NULL) < 0 || strcmp(mode, "off") == 0 ||
+               strcmp(mode, "none") == 0;
+    return false;
+}
+
+/* The attempt that the advice speaks of is the newest. */
+static struct reconcile_next on_attempt(const struct reconcile_view *v)
+{
+    const struct adapter_job *j = &v->job->job;
+
+    if (v->order->submit_unix && j->submit_s != v->order->submit_unix)
+        return END(ABANDONED, JOB_ID_REUSED, "the id belongs to another job now");
+    if (j->completing)
+        return W("completing");
+    switch (j->state) {
+    case ADAPTER_JOB_FAILED:
+    case ADAPTER_JOB_TIMEOUT:
+    case ADAPTER_JOB_OUT_OF_MEMORY:
+    case ADAPTER_JOB_NODE_FAIL:
+    case ADAPTER_JOB_BOOT_FAIL:
+        return STEP(PRESERVE);
+    case ADAPTER_JOB_CONFIGURING:
+    case ADAPTER_JOB_RUNNING:
+    case ADAPTER_JOB_SUSPENDED:
+    case ADAPTER_JOB_STOPPED:
+        return v->order->may_interrupt ? STEP(INTERRUPT) : W("still running");
+    case ADAPTER_JOB_COMPLETED:
+        return END(ABANDONED, ALREADY_SATISFIED, "the job has completed");
+    case ADAPTER_JOB_CANCELLED:
+        return END(ABANDONED, CONFLICTING_USER_ACTION, "the job was cancelled");
+    case ADAPTER_JOB_DEADLINE:
+    case ADAPTER_JOB_REVOKED:
+        return END(ABANDONED, CONSTRAINT_UNSATISFIABLE, "the scheduler ended the job for good");
+    default: /* the scheduler is about to do something itself, or cannot say */
+        return W("not settled");
+    }
+}
+
+/* The attempt after it: ours if we made it. */
+static struct reconcile_next on_successor(const struct reconcile_view *v)
+{
+    const struct adapter_job *j = &v->job->job;
+
+    if (!v->requeued_by_us)
+        return END(SUPERSEDED, ATTEMPT_SUPERSEDED, "the job was requeued by somebody else");
+    switch (j->state) {
+    case ADAPTER_JOB_CANCELLED:
+        return END(ABANDONED, CONFLICTING_USER_ACTION, "the waiting job was cancelled");
+    case ADAPTER_JOB_PENDING:
+        if (j->completing)
+            return W("completing");
+        if (!j->held)
+            return END(CONVERGED, DESIRED_STATE_OBSERVED, "the successor waits for its nodes");
+        if (!v->constrained)
+            return STEP(CONSTRAIN);
+        return STEP(RELEASE);
+    case ADAPTER_JOB_UNKNOWN_STATE:
+    case ADAPTER_JOB_REQUEUED:
+    case ADAPTER_JOB_REQUEUE_HOLD:
+    case ADAPTER_JOB_SPECIAL_EXIT:
+        return W("not settled");
+    default:
+        return END(CONVERGED, DESIRED_STATE_OBSERVED, "the successor was started");
+    }
+}
+
+struct reconcile_next reconcile_next(const struct reconcile_view *v)
+{
+    const advisor_v1_AdviceOrder *o = v->order;
+    uint32_t n = o->attempt.restart_count;
+
+    switch (o->desired_state) {
+    case advisor_v1_DesiredState_DESIRED_STATE_NO_ACTION:
+        return END(CONVERGED, ALREADY_SATISFIED, "nothing is to be done");
+    case advisor_v1_DesiredState_DESIRED_STATE_RESTARTED:
+        break;
+    default:
+        return END(ABANDONED, UNSUPPORTED_BY_AGENT, "this agent does not know the desired state");
+    }
+    if (o->required_features_count > 0) /* none are known */
+        return END(ABANDONED, UNSUPPORTED_BY_AGENT, "the advice needs a feature this agent lacks");
+    if (o->actionability != advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE)
+        return END(PENDING, MODE_TOO_LOW, "the advice is not to be carried out yet");
+    if (v->found == ADAPTER_FOUND_GONE)
+        return END(ABANDONED, JOB_GONE, "the scheduler no longer knows the job");
+    if (v->found != ADAPTER_FOUND)
+        return END(PENDING, SCHEDULER_UNAVAILABLE, "the job cannot be read at present");
+    if (o->incarnation_unix == 0 || v->first_submit_s == 0)
+        return END(PENDING, NOT_AUTHORIZED_BY_CLUSTER, "which job the id means is not confirmed");
+    if (o->incarnation_unix != v->first_submit_s || v->job->job.restart_count < n)
+        return END(ABANDONED, JOB_ID_REUSED, "the id belongs to another job now");
+    if (reconcile_opted_out(v->job->comment))
+        return END(ABANDONED, OPTED_OUT, "the job's comment says off");
+    if (v->job->job.restart_count == n)
+        return on_attempt(v);
+    if (v->job->job.restart_count == n + 1)
+        return on_successor(v);
+    return END(SUPERSEDED, ATTEMPT_SUPERSEDED, "the job has been restarted since");
+}
+
+struct reconcile_next reconcile_after(const struct adapter_result *res, enum adapter_verb verb)
+{
+    switch (res->reason) {
+    case ADAPTER_REASON_CONFLICT_USER_ACTION:
+        return END(ABANDONED, CONFLICTING_USER_ACTION, "somebody has changed the job");
+    case ADAPTER_REASON_CANCELLED_BY_USER:
+        return END(ABANDONED, CONFLICTING_USER_ACTION, "the job was cancelled");
+    case ADAPTER_REASON_ID_REUSED:
+        return END(ABANDONED, JOB_ID_REUSED, "the id belongs to another job now");
+    case ADAPTER_REASON_GONE:
+        return END(ABANDONED, JOB_GONE, "the scheduler no longer knows the job");
+    case ADAPTER_REASON_FORBIDDEN:
+        return END(ABANDONED, FORBIDDEN_BY_SCHEDULER, "the scheduler forbids it");
+    case ADAPTER_REASON_NOT_REQUEUEABLE:
+        return END(ABANDONED, NOT_REQUEUEABLE, "the job is not requeueable");
+    case ADAPTER_REASON_NOT_BATCH:
+        return END(ABANDONED, NOT_REQUEUEABLE, "not a batch job");
+    case ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE:
+        return END(ABANDONED, CONSTRAINT_UNSATISFIABLE, "the job cannot run with these constraints");
+    case ADAPTER_REASON_INVALID:
+        return END(ABANDONED, UNSUPPORTED_BY_AGENT, "the scheduler does not understand the step");
+    case ADAPTER_REASON_UNAVAILABLE:
+        return END(PENDING, SCHEDULER_UNAVAILABLE, "the scheduler does not answer");
+    default:
+        /* Done, already so, or overtaken by events: the next look tells. */
+        return W(adapter_verb_name(verb));
+    }
+}

@@ -1,0 +1,599 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* States: DOWN (no call), HELLO (sent, not answered), ACTIVE, and ENDING for one loop turn.
+ *
+ * One timer drives heartbeats and the silence limit. Sending is one function, pump(), that gives
+ * the stream first the outbox, then state, as long as the call's queue has room; it is called
+ * whenever anything may have changed. */
+
+#include "advisor-agent/session.h"
+
+#include <pb_decode.h>
+#include <pb_encode.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+#include "common/clock.h"
+#include "common/failpoint.h"
+#include "common/log.h"
+
+#define OUTBOX_MAX     8192
+#define STATE_BYTES    (32u * 1024) /* of one update */
+#define STATE_WINDOW   8            /* updates not yet acknowledged */
+#define SENT_MAX       64           /* heartbeats whose answers may still come */
+#define HELLO_WAIT_MS  20000
+#define LOG_CHUNK_MAX  (32u * 1024)
+
+enum session_state { DOWN, HELLO, ACTIVE };
+
+struct out {
+    struct out *next;
+    uint64_t seq; /* in this session; 0: not sent in it */
+    advisor_v1_SessionRequest msg;
+};
+
+struct session {
+    uv_loop_t *loop;
+    uv_timer_t timer;
+    struct wire_conn *conn;
+    struct wire_call *call, *logs;
+    const struct session_ops *ops;
+    void *ctx;
+    enum session_state state;
+    bool closing;
+    bool logs_full;
+    char id[64];
+    uint64_t next_seq, acked_seq, heartbeat_id, pull_id;
+    uint64_t state_seq; /* of the last update sent */
+    unsigned states_out;
+    uint32_t heartbeat_ms, silence_ms;
+    int64_t next_heartbeat_us, heard_us; /* monotonic */
+    int64_t hello_boot_us;
+    struct {
+        uint64_t id;
+        int64_t boot_us;
+    } sent[SENT_MAX];
+    struct out *first, **last;
+    size_t n_out;
+    advisor_v1_SessionResponse in; /* 40 kB: not for the stack */
+    uint64_t state_seqs[STATE_WINDOW];
+};
+
+static void pump(struct session *s);
+static void on_timer(uv_timer_t *timer);
+
+static int encode_send(struct wire_call *call, const pb_msgdesc_t *fields, const void *msg,
+                       struct adv_err *err)
+{
+    size_t size;
+    adv_auto_free uint8_t *buf = NULL;
+
+    if (!pb_get_encoded_size(&size, fields, msg) || !(buf = malloc(size + 1)))
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for a message");
+    pb_ostream_t os = pb_ostream_from_buffer(buf, size);
+    if (!pb_encode(&os, fields, msg))
+        return adv_err_set(err, ADV_INTERNAL, "encode: %s", PB_GET_ERROR(&os));
+    return wire_call_send(call, buf, os.bytes_written, err);
+}
+
+static void rearm(struct session *s, int64_t wait_ms)
+{
+    (void) uv_timer_start(&s->timer, on_timer, (uint64_t) (wait_ms > 0 ? wait_ms : 0), 0);
+}
+
+/* Ends the session and tells it; the connection dials again by its own rule. */
+static void end(struct session *s, const char *why, int64_t retry_after_ms)
+{
+    bool was = s->state != DOWN;
+
+    s->state = DOWN;
+    s->call = wire_call_cancel(s->call);
+    s->logs = wire_call_cancel(s->logs);
+    for (struct out *o = s->first; o; o = o->next)
+        o->seq = 0;
+    if (was) {
+        adv_warn("session", "session ended, will dial again", ADV_FS("why", why));
+        s->ops->lost(s->ctx, why);
+    }
+    if (retry_after_ms >= 0)
+        wire_conn_restart(s->conn, (uint64_t) retry_after_ms);
+}
+
+/* Sending */
+
+static bool send_unnumbered(struct session *s, const advisor_v1_SessionRequest *m)
+{
+    struct adv_err err;
+
+    if (encode_send(s->call, advisor_v1_SessionRequest_fields, m, &err) < 0) {
+        end(s, err.msg, 1000);
+        return false;
+    }
+    return true;
+}
+
+static void heartbeat(struct session *s)
+{
+    advisor_v1_SessionRequest m = advisor_v1_SessionRequest_init_zero;
+
+    m.which_message = advisor_v1_SessionRequest_heartbeat_tag;
+    s->ops->heartbeat(s->ctx, &m.message.heartbeat);
+    m.message.heartbeat.id = ++s->heartbeat_id;
+    m.message.heartbeat.agent_wall_ms = adv_wall_us() / 1000;
+    s->sent[s->heartbeat_id % SENT_MAX].id = s->heartbeat_id;
+    s->sent[s->heartbeat_id % SENT_MAX].boot_us = adv_boot_us();
+    s->next_heartbeat_us = adv_mono_us() + (int64_t) s->heartbeat_ms * 1000;
+    (void) send_unnumbered(s, &m);
+}
+
+static void pull(struct session *s)
+{
+    advisor_v1_SessionRequest m = advisor_v1_SessionRequest_init_zero;
+
+    m.which_message = advisor_v1_SessionRequest_pull_tag;
+    m.message.pull.id = ++s->pull_id;
+    (void) send_unnumbered(s, &m);
+}
+
+static void hello(struct session *s)
+{
+    advisor_v1_SessionRequest m = advisor_v1_SessionRequest_init_zero;
+    advisor_v1_Hello h = advisor_v1_Hello_init_zero;
+
+    s->ops->hello(s->ctx, &h);
+    h.agent_wall_ms = adv_wall_us() / 1000;
+    m.which_message = advisor_v1_SessionRequest_hello_tag;
+    m.message.hello = &h;
+    s->hello_boot_us = adv_boot_us();
+    (void) send_unnumbered(s, &m);
+}
+
+static bool send_state(struct session *s)
+{
+    advisor_v1_SessionRequest m = advisor_v1_SessionRequest_init_zero;
+    advisor_v1_StateUpdate u = advisor_v1_StateUpdate_init_zero;
+    struct adv_err err;
+
+    if (s->states_out == STATE_WINDOW || !s->ops->take_state(s->ctx, STATE_BYTES, &u))
+        return false;
+    m.seq = s->next_seq;
+    m.which_message = advisor_v1_SessionRequest_state_update_tag;
+    m.message.state_update = &u;
+    if (encode_send(s->call, advisor_v1_SessionRequest_fields, &m, &err) < 0) {
+        end(s, err.msg, 1000); /* it counts as sent, so only a new session can mend it */
+        return false;
+    }
+    s->state_seqs[s->states_out++] = s->next_seq++;
+    return true;
+}
+
+static void pump(struct session *s)
+{
+    if (s->state != ACTIVE)
+        return;
+    for (struct out *o = s->first; o; o = o->next) {
+        struct adv_err err;
+        if (o->seq)
+            continue;
+        o->msg.seq = s->next_seq;
+        int r = encode_send(s->call, advisor_v1_SessionRequest_fields, &o->msg, &err);
+        if (r == -ADV_RESOURCE_EXHAUSTED)
+            return; /* on_drained */
+        if (r < 0) {
+            end(s, err.msg, 1000);
+            return;
+        }
+        o->seq = s->next_seq++;
+    }
+    while (s->state == ACTIVE && wire_call_queued_bytes(s->call) < 4 * STATE_BYTES && send_state(s))
+        ;
+}
+
+static void drop_out(struct session *s, struct out **pp)
+{
+    struct out *o = *pp;
+
+    *pp = o->next;
+    if (!*pp)
+        s->last = pp;
+    s->n_out--;
+    free(o);
+}
+
+static int enqueue(struct session *s, const advisor_v1_SessionRequest *m, struct adv_err *err)
+{
+    struct out *o;
+
+    if (m->which_message == advisor_v1_SessionRequest_advice_status_tag)
+        for (struct out **pp = &s->first; *pp; pp = &(*pp)->next)
+            if (!(*pp)->seq && (*pp)->msg.which_message == m->which_message &&
+                strcmp((*pp)->msg.message.advice_status.advice, m->message.advice_status.advice) == 0) {
+                drop_out(s, pp);
+                break;
+            }
+    for (struct out **pp = &s->first; s->n_out >= OUTBOX_MAX && *pp; pp = &(*pp)->next)
+        if (!(*pp)->seq && (*pp)->msg.which_message != advisor_v1_SessionRequest_action_tag) {
+            drop_out(s, pp);
+            break;
+        }
+    o = s->n_out < 2 * OUTBOX_MAX ? calloc(1, sizeof(*o)) : NULL;
+    if (!o)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "too many reports wait for the control plane");
+    o->msg = *m;
+    *s->last = o;
+    s->last = &o->next;
+    s->n_out++;
+    pump(s);
+    return 0;
+}
+
+int session_send_status(struct session *s, const advisor_v1_AdviceStatusReport *m, struct adv_err *err)
+{
+    advisor_v1_SessionRequest r = advisor_v1_SessionRequest_init_zero;
+
+    r.which_message = advisor_v1_SessionRequest_advice_status_tag;
+    r.message.advice_status = *m;
+    return enqueue(s, &r, err);
+}
+
+int session_send_action(struct session *s, const advisor_v1_ActionReport *m, struct adv_err *err)
+{
+    advisor_v1_SessionRequest r = advisor_v1_SessionRequest_init_zero;
+
+    r.which_message = advisor_v1_SessionRequest_action_tag;
+    r.message.action = *m;
+    return enqueue(s, &r, err);
+}
+
+int session_send_telemetry(struct session *s, const advisor_v1_TelemetryReport *m,
+                           struct adv_err *err)
+{
+    advisor_v1_SessionRequest r = advisor_v1_SessionRequest_init_zero;
+
+    r.which_message = advisor_v1_SessionRequest_telemetry_tag;
+    r.message.telemetry = *m;
+    return enqueue(s, &r, err);
+}
+
+void session_state_changed(struct session *s)
+{
+    pump(s);
+}
+
+void session_heartbeat_now(struct session *s)
+{
+    if (s->state == ACTIVE)
+        heartbeat(s);
+}
+
+bool session_active(const struct session *s)
+{
+    return s->state == ACTIVE;
+}
+
+size_t session_outbox_count(const struct session *s)
+{
+    return s->n_out;
+}
+
+/* Logs */
+
+static const struct wire_call_ops log_ops;
+
+static void open_logs(struct session *s)
+{
+    advisor_v1_PushLogsRequest m = advisor_v1_PushLogsRequest_init_zero;
+    struct adv_err err;
+
+    if (wire_call_start(s->conn, "/advisor.v1.AgentService/PushLogs", NULL, 0, 0, 0, &log_ops, s,
+                        &s->logs, &err) < 0) {
+        adv_warn("session", "no log stream, will try again", ADV_FS("why", err.msg));
+        return;
+    }
+    (void) snprintf(m.session_id, sizeof(m.session_id), "%s", s->id);
+    s->logs_full = encode_send(s->logs, advisor_v1_PushLogsRequest_fields, &m, &err) < 0;
+    s->ops->logs_ready(s->ctx);
+}
+
+static void on_log_message(void *ctx, struct wire_call *call, const uint8_t *data, size_t len)
+{
+}
+
+static void on_log_closed(void *ctx, struct wire_call *call, const struct wire_status *st)
+{
+    struct session *s = ctx;
+
+    s->logs = NULL;
+    if (s->state == ACTIVE) /* made again with a later heartbeat */
+        adv_warn("session", "log stream ended, will open it again", ADV_FS("code", adv_code_name((int) st->code)),
+                 ADV_FS("why", st->message));
+}
+
+static void on_log_drained(void *ctx, struct wire_call *call)
+{
+    struct session *s = ctx;
+
+    s->logs_full = false;
+    s->ops->logs_ready(s->ctx);
+}
+
+static const struct wire_call_ops log_ops = { on_log_message, on_log_closed, on_log_drained };
+
+bool session_push_log(struct session *s, const advisor_v1_LogChunk *chunk, const void *data,
+                      size_t len)
+{
+    advisor_v1_PushLogsRequest m = advisor_v1_PushLogsRequest_init_zero;
+    advisor_v1_LogChunk c = *chunk;
+    pb_bytes_array_t *bytes;
+    struct adv_err err;
+
+    if (!s->logs || s->logs_full || len > LOG_CHUNK_MAX)
+        return false;
+    bytes = malloc(PB_BYTES_ARRAY_T_ALLOCSIZE(len));
+    if (!bytes)
+        return false;
+    bytes->size = (pb_size_t) len;
+    memcpy(bytes->bytes, data, len);
+    c.data = bytes;
+    m.chunks_count = 1;
+    m.chunks = &c;
+    int r = encode_send(s->logs, advisor_v1_PushLogsRequest_fields, &m, &err);
+    free(bytes);
+    if (r == -ADV_RESOURCE_EXHAUSTED)
+        s->logs_full = true;
+    return r == 0;
+}
+
+/* Receiving */
+
+static void on_welcome(struct session *s, const advisor_v1_Welcome *w)
+{
+    if (s->state != HELLO) {
+        end(s, "a second Welcome", 1000);
+        return;
+    }
+    (void) snprintf(s->id, sizeof(s->id), "%s", w->session_id);
+    s->state = ACTIVE;
+    s->heartbeat_ms = w->heartbeat_interval_ms >= 100 ? w->heartbeat_interval_ms : 100;
+    s->silence_ms = w->silence_timeout_ms >= 2 * s->heartbeat_ms ? w->silence_timeout_ms
+                                                                 : 2 * s->heartbeat_ms;
+    s->next_heartbeat_us = adv_mono_us() + (int64_t) s->heartbeat_ms * 1000;
+    adv_info("session", "session opened", ADV_FS("session", s->id), ADV_FS("server", w->server_version),
+             ADV_FI("lease", w->has_grant), ADV_FI("snapshot", w->send_snapshot));
+    s->ops->welcome(s->ctx, w, s->hello_boot_us);
+    if (s->state != ACTIVE)
+        return;
+    pull(s);
+    if (w->has_grant)
+        open_logs(s);
+    pump(s);
+    rearm(s, 0);
+}
+
+static void on_ack(struct session *s, uint64_t through)
+{
+    unsigned kept = 0;
+
+    if (through >= s->next_seq || through < s->acked_seq) {
+        end(s, "an Ack of what was not sent", 1000);
+        return;
+    }
+    s->acked_seq = through;
+    for (struct out **pp = &s->first; *pp;) {
+        if ((*pp)->seq && (*pp)->seq <= through)
+            drop_out(s, pp);
+        else
+            pp = &(*pp)->next;
+    }
+    for (unsigned i = 0; i < s->states_out; i++)
+        if (s->state_seqs[i] > through)
+            s->state_seqs[kept++] = s->state_seqs[i];
+    s->states_out = kept;
+    pump(s);
+}
+
+static void on_batch(struct session *s, const advisor_v1_AdviceBatch *b)
+{
+    if (b->pull_id != s->pull_id)
+        return;
+    ADV_FAILPOINT("agent.order_received");
+    for (pb_size_t i = 0; i < b->advice_count && s->state == ACTIVE; i++)
+        s->ops->order(s->ctx, &b->advice[i]);
+    if (s->state == ACTIVE) {
+        s->ops->pulled(s->ctx);
+        pull(s);
+    }
+}
+
+static void on_heartbeat_ack(struct session *s, const advisor_v1_HeartbeatAck *a)
+{
+    if (a->id == 0 || a->id > s->heartbeat_id || s->sent[a->id % SENT_MAX].id != a->id)
+        return;
+    s->ops->heartbeat_ack(s->ctx, a, s->sent[a->id % SENT_MAX].boot_us);
+    if (s->state == ACTIVE && a->has_grant && !s->logs)
+        open_logs(s);
+}
+
+static void on_message(void *ctx, struct wire_call *call, const uint8_t *data, size_t len)
+{
+    struct session *s = ctx;
+    pb_istream_t is = pb_istream_from_buffer(data, len);
+    advisor_v1_SessionResponse *m = &s->in;
+
+    if (!pb_decode(&is, advisor_v1_SessionResponse_fields, m)) {
+        char why[128];
+        (void) snprintf(why, sizeof(why), "a message cannot be read: %s", PB_GET_ERROR(&is));
+        end(s, why, 5000);
+        return;
+    }
+    if (s->state == HELLO && m->which_message != advisor_v1_SessionResponse_welcome_tag &&
+        m->which_message != advisor_v1_SessionResponse_goodbye_tag) {
+        end(s, "no Welcome first", 1000);
+        return;
+    }
+    if (m->which_message == advisor_v1_SessionResponse_heartbeat_ack_tag)
+        s->heard_us = adv_mono_us();
+    switch (m->which_message) {
+    case advisor_v1_SessionResponse_welcome_tag:
+        on_welcome(s, &m->message.welcome);
+        break;
+    case advisor_v1_SessionResponse_heartbeat_ack_tag:
+        on_heartbeat_ack(s, &m->message.heartbeat_ack);
+        break;
+    case advisor_v1_SessionResponse_ack_tag:
+        on_ack(s, m->message.ack.durable_through_seq);
+        break;
+    case advisor_v1_SessionResponse_advice_batch_tag:
+        on_batch(s, &m->message.advice_batch);
+        break;
+    case advisor_v1_SessionResponse_resync_tag:
+        s->ops->resync(s->ctx, m->message.resync.reason);
+        pump(s);
+        break;
+    case advisor_v1_SessionResponse_focus_tag:
+        s->ops->focus(s->ctx, &m->message.focus);
+        break;
+    case advisor_v1_SessionResponse_goodbye_tag:
+        end(s, m->message.goodbye.reason, m->message.goodbye.retry_after_ms);
+        break;
+    default: /* of a later version */
+        break;
+    }
+}
+
+static void on_closed(void *ctx, struct wire_call *call, const struct wire_status *st)
+{
+    struct session *s = ctx;
+    char why[256];
+
+    s->call = NULL;
+    (void) snprintf(why, sizeof(why), "%s: %.200s", adv_code_name((int) st->code), st->message);
+    /* If the connection is lost it is dialled again anyway; if the server has refused us, wait. */
+    end(s, why, st->from_server ? (st->code == ADV_RESOURCE_EXHAUSTED ? 10000 : 2000) : -1);
+    if (st->from_server || wire_conn_state(s->conn) != WIRE_STATE_BACKOFF)
+        rearm(s, 1000);
+}
+
+static void on_drained(void *ctx, struct wire_call *call)
+{
+    pump(ctx);
+}
+
+static const struct wire_call_ops call_ops = { on_message, on_closed, on_drained };
+
+static void open_session(struct session *s)
+{
+    struct adv_err err;
+
+    if (s->state != DOWN)
+        return;
+    if (wire_call_start(s->conn, "/advisor.v1.AgentService/Session", NULL, 0, 0, 0, &call_ops, s,
+                        &s->call, &err) < 0) {
+        rearm(s, 1000);
+        return;
+    }
+    s->state = HELLO;
+    s->next_seq = 1;
+    s->acked_seq = 0;
+    s->heartbeat_id = 0;
+    s->pull_id = 0;
+    s->states_out = 0;
+    s->heard_us = adv_mono_us();
+    memset(s->sent, 0, sizeof(s->sent));
+    hello(s);
+    rearm(s, 1000);
+}
+
+static void on_state(void *ctx, enum wire_state state, const struct adv_err *err)
+{
+    struct session *s = ctx;
+
+    switch (state) {
+    case WIRE_STATE_READY:
+        open_session(s);
+        break;
+    case WIRE_STATE_DRAINING: /* ours would hold the old connection open for ever */
+        adv_info("session", "the server closes the connection, moving to a new one",
+                 ADV_FS("why", err->msg));
+        if (s->call)
+            wire_call_half_close(s->call);
+        if (s->logs)
+            wire_call_half_close(s->logs);
+        break;
+    case WIRE_STATE_BACKOFF:
+        adv_warn("session", "not connected, will dial again", ADV_FS("why", err->msg));
+        break;
+    case WIRE_STATE_CONNECTING:
+        break;
+    }
+}
+
+static const struct wire_conn_ops conn_ops = { .on_state = on_state };
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct session *s = timer->data;
+    int64_t now = adv_mono_us(), wait = 1000;
+
+    if (s->state == DOWN) {
+        if (wire_conn_state(s->conn) == WIRE_STATE_READY)
+            open_session(s);
+    } else if (s->state == HELLO) {
+        if (now - s->heard_us > HELLO_WAIT_MS * 1000ll)
+            end(s, "no answer to Hello", 1000);
+    } else if (now - s->heard_us > (int64_t) s->silence_ms * 1000) {
+        end(s, "no heartbeat answer within the silence limit", 0);
+    } else {
+        if (now >= s->next_heartbeat_us)
+            heartbeat(s);
+        wait = (s->next_heartbeat_us - now) / 1000 + 1;
+    }
+    rearm(s, wait < 1000 ? wait : 1000);
+}
+
+int session_new(uv_loop_t *loop, const struct wire_config *wire, const struct session_ops *ops,
+                void *ctx, struct session **ret, struct adv_err *err)
+{
+    struct session *s = calloc(1, sizeof(*s));
+    int r;
+
+    if (!s)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for a session");
+    s->loop = loop;
+    s->ops = ops;
+    s->ctx = ctx;
+    s->last = &s->first;
+    r = wire_conn_new(loop, wire, &conn_ops, s, &s->conn, err);
+    if (r < 0) {
+        free(s);
+        return r;
+    }
+    (void) uv_timer_init(loop, &s->timer);
+    s->timer.data = s;
+    (void) uv_timer_start(&s->timer, on_timer, 1000, 0);
+    *ret = s;
+    return 0;
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    struct session *s = handle->data;
+
+    while (s->first)
+        drop_out(s, &s->first);
+    free(s);
+}
+
+struct session *session_free(struct session *s)
+{
+    if (!s || s->closing)
+        return NULL;
+    s->closing = true;
+    s->state = DOWN;
+    s->call = s->logs = NULL; /* freed with the connection */
+    s->conn = wire_conn_free(s->conn);
+    uv_close((uv_handle_t *) &s->timer, on_timer_closed);
+    return NULL;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ADVISOR_AGENT_SESSION_H
+#define ADVISOR_AGENT_SESSION_H
+
+/* The agent's side of AgentService: one connection, one Session call and one PushLogs call, made
+ * again and again. agent_service.proto tells the protocol.
+ *
+ * What must not be lost (actions, statuses, telemetry) is queued here until it is acknowledged and is
+ * sent again, renumbered, in the next session. Observations are not queued: session_ops.take_state()
+ * is asked for the newest when there is room.
+ *
+ * Thread: loop thread.  Blocks: no. Only lost() and take_state() may come from within a call here. */
+
+#include "advisor/v1/agent_service.pb.h"
+
+#include "advisor-agent/wire/wire.h"
+
+struct session;
+
+struct session_ops {
+    /* Fills Hello; what it points to must live until the next call. */
+    void (*hello)(void *ctx, advisor_v1_Hello *ret);
+    void (*heartbeat)(void *ctx, advisor_v1_Heartbeat *ret);
+    /* Answered; @sent_boot_us is when the Hello left. */
+    void (*welcome)(void *ctx, const advisor_v1_Welcome *w, int64_t sent_boot_us);
+    void (*heartbeat_ack)(void *ctx, const advisor_v1_HeartbeatAck *a, int64_t sent_boot_us);
+    void (*order)(void *ctx, const advisor_v1_AdviceOrder *o);
+    /* A Pull was answered: all orders that there are have come at least once. */
+    void (*pulled)(void *ctx);
+    void (*focus)(void *ctx, const advisor_v1_Focus *f);
+    void (*resync)(void *ctx, const char *reason);
+    /* The session has ended; it will be made anew. */
+    void (*lost)(void *ctx, const char *why);
+    bool (*take_state)(void *ctx, size_t budget_bytes, advisor_v1_StateUpdate *ret);
+    /* The log stream takes more. */
+    void (*logs_ready)(void *ctx);
+};
+
+adv_must_check int session_new(struct uv_loop_s *loop, const struct wire_config *wire,
+                               const struct session_ops *ops, void *ctx, struct session **ret,
+                               struct adv_err *err);
+struct session *session_free(struct session *s);
+
+bool session_active(const struct session *s);
+/* Not acknowledged yet. */
+size_t session_outbox_count(const struct session *s);
+
+/* Queued until acknowledged. A newer status of the same advice replaces one that was not sent. The
+ * queue is bounded: beyond it the oldest telemetry and statuses go, actions stay.
+ * Errors: -ADV_RESOURCE_EXHAUSTED. */
+adv_must_check int session_send_status(struct session *s, const advisor_v1_AdviceStatusReport *m,
+                                       struct adv_err *err);
+adv_must_check int session_send_action(struct session *s, const advisor_v1_ActionReport *m,
+                                       struct adv_err *err);
+adv_must_check int session_send_telemetry(struct session *s, const advisor_v1_TelemetryReport *m,
+                                          struct adv_err *err);
+/* State has changed: take_state() will be asked. */
+void session_state_changed(struct session *s);
+/* A heartbeat now, out of turn (the ceiling has changed). */
+void session_heartbeat_now(struct session *s);
+/* False: not now, logs_ready() follows. */
+bool session_push_log(struct session *s, const advisor_v1_LogChunk *chunk, const void *data,
+                      size_t len);
+
+#endif
