@@ -39,7 +39,7 @@ struct watcher_rules {
 /* --- words --- */
 
 static const char *const kind_words[] = { "signature", "notice",   "progress", "checkpoint",
-                                          "resume",    "finished", "healthy",  "traceback" };
+                                          "resume",    "finished", "healthy",  "traceback", "caught" };
 static const char *const class_words[] = { "unknown",         "gpu_hardware",  "gpu_memory",        "network_fabric",
                                            "storage",         "host_memory",   "node_failure",      "application_bug",
                                            "configuration",   "transient_service", "preemption",    "time_limit",
@@ -107,6 +107,7 @@ static unsigned required_keys(enum watcher_kind kind)
     case WATCHER_KIND_PROGRESS:
         return BASE_KEYS | BIT(KEY_PRECEDENCE) | BIT(KEY_UNIT);
     case WATCHER_KIND_TRACEBACK:
+    case WATCHER_KIND_CAUGHT:
         return BASE_KEYS;
     default:
         return BASE_KEYS | BIT(KEY_PRECEDENCE);
@@ -743,7 +744,7 @@ static void note_line(void *ctx, const char *line, size_t len, size_t offset, co
 static int example_matches(struct watcher_rules *rules, const struct watcher_rule *rule, const char *text, bool *ret,
                            struct adv_err *err)
 {
-    if (rule->kind == WATCHER_KIND_HEALTHY || rule->kind == WATCHER_KIND_TRACEBACK) {
+    if (rule->kind >= WATCHER_KIND_HEALTHY) {
         struct look look = { .set = rules, .rule = rule };
         engine_scan(rules->engine, text, strlen(text), note_line, &look);
         *ret = look.found;

@@ -29,6 +29,9 @@
 
 #define TRACEBACKS      8
 #define TRACEBACK_BYTES 262144 /* a traceback longer than this is not waited for: deep recursions print 100 kB */
+#define CAUGHT_BYTES    1024   /* between the announcement of a caught exception and its traceback */
+#define CAUGHT_SPAN     16384  /* such a traceback is short */
+#define CAUGHT_CALMS    79     /* precedence up to which a caught exception is no signature, as for most healthy rules */
 #define SERIES          6      /* progress rules that speak in one stream; real ones have one to three */
 #define REPEATS_SHOWN   16
 #define CARRY_KEPT      1024 /* an idle scan keeps at most this much room for an unfinished line */
@@ -57,7 +60,7 @@ struct watcher_scan {
 
     struct {
         uint32_t key;
-        bool open;
+        bool open, caught;
         uint64_t offset;
     } traceback[TRACEBACKS];
     struct {
@@ -126,18 +129,22 @@ static int find_traceback(const struct watcher_scan *s, uint32_t key, uint64_t o
     return -1;
 }
 
-static void open_traceback(struct watcher_scan *s, uint32_t key, uint64_t offset)
+static void open_traceback(struct watcher_scan *s, uint32_t key, uint64_t offset, bool caught)
 {
     int slot = 0;
+    bool known = false;
 
     for (int i = 0; i < TRACEBACKS; i++) {
         if (s->traceback[i].open && s->traceback[i].key == key) {
             slot = i;
+            known = true;
             break;
         }
         if (s->traceback[slot].open && (!s->traceback[i].open || s->traceback[i].offset < s->traceback[slot].offset))
             slot = i;
     }
+    /* "Exception ignored in" comes before its traceback */
+    s->traceback[slot].caught = caught || (known && s->traceback[slot].caught && offset - s->traceback[slot].offset < CAUGHT_BYTES);
     s->traceback[slot].key = key;
     s->traceback[slot].open = true;
     s->traceback[slot].offset = offset;
@@ -276,7 +283,7 @@ static void on_line(void *ctx, const char *line, size_t len, size_t offset, cons
     struct candidate best[ADV_ARRAY_LEN(order)] = { 0 };
     struct line_prefix prefix;
     struct engine_match match;
-    bool opens = false, closes = false;
+    bool opens = false, closes = false, caught = false;
     int traceback;
 
     line_parse_prefix(line, len, &prefix);
@@ -311,6 +318,9 @@ static void on_line(void *ctx, const char *line, size_t len, size_t offset, cons
         case WATCHER_KIND_TRACEBACK:
             opens |= engine_confirm(s->engine, rules[i], line, len, prefix.body, &match);
             continue;
+        case WATCHER_KIND_CAUGHT:
+            caught |= engine_confirm(s->engine, rules[i], line, len, prefix.body, &match);
+            continue;
         }
         if (best[type].any && s->list[best[type].rule].precedence >= r->precedence)
             continue;
@@ -318,8 +328,11 @@ static void on_line(void *ctx, const char *line, size_t len, size_t offset, cons
             best[type] = (struct candidate) { .rule = rules[i], .any = true, .match = match };
     }
     if (best[WATCHER_SIGNATURE].any) {
-        closes = s->list[best[WATCHER_SIGNATURE].rule].begins && traceback >= 0;
-        best[WATCHER_SIGNATURE].any = !calmed(s, s->list[best[WATCHER_SIGNATURE].rule].precedence, line, len, &prefix, rules, n);
+        const struct watcher_rule *r = &s->list[best[WATCHER_SIGNATURE].rule];
+        bool calm = traceback >= 0 && s->traceback[traceback].caught && r->precedence <= CAUGHT_CALMS &&
+                    s->block_offset + offset - s->traceback[traceback].offset <= CAUGHT_SPAN;
+        closes = traceback >= 0 && (r->begins || calm);
+        best[WATCHER_SIGNATURE].any = !calm && !calmed(s, r->precedence, line, len, &prefix, rules, n);
     }
     for (size_t i = 0; i < ADV_ARRAY_LEN(order); i++) {
         enum watcher_finding_type type = order[i];
@@ -328,8 +341,8 @@ static void on_line(void *ctx, const char *line, size_t len, size_t offset, cons
     }
     if (closes)
         s->traceback[traceback].open = false;
-    if (opens)
-        open_traceback(s, prefix.key, s->block_offset + offset);
+    if (opens || caught)
+        open_traceback(s, prefix.key, s->block_offset + offset, caught);
 }
 
 /* --- bytes to lines --- */

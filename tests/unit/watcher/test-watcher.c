@@ -107,6 +107,8 @@ static void healthy_lines(struct watcher_rules *rules)
         "uncorrectable ECC errors: 0, NVLink errors: 0\n",
         "    except ValueError: pass\n",
         "usage: train.py [--xpu_backend {mpi,ccl,gloo}] [--fp16]\n",
+        "Exception ignored in: <function Pool.__del__ at 0x7f00>\nTraceback (most recent call last):\n"
+        "  File \"pool.py\", line 1, in __del__\nOSError: [Errno 5] Input/output error\n",
         "ECC enabled, error checking on, timeout 1800 s, abort on failure: off\n",
     };
 
@@ -190,6 +192,19 @@ static void tracebacks_of_interleaved_ranks(struct watcher_rules *rules)
     cr_assert(has(out, "rank=1 local=-1 task=-1 node= from= dev= code=-1 tb=1 [[rank1]: my.OddError: first]"), "%s", out);
     cr_assert(has(out, "rank=2"));
     cr_assert_not(has(out, "rank=3"));
+}
+
+/* Only the announced exception is calmed, and only that of the same printer. */
+static void caught_exceptions(struct watcher_rules *rules)
+{
+    adv_auto_free char *out = scan_text(rules, "[rank1]: Exception ignored in: <function f>\n"
+                                               "[rank1]: Traceback (most recent call last):\n"
+                                               "[rank2]: KeyError: 'of another rank'\n"
+                                               "[rank1]: KeyError: 'ignored'\n"
+                                               "[rank1]: KeyError: 'of its own'\n");
+
+    cr_assert_eq(count(out, "SIGNATURE"), 2, "%s", out);
+    cr_assert_not(has(out, "'ignored'"));
 }
 
 static void progress_and_checkpoints(struct watcher_rules *rules)
@@ -334,6 +349,7 @@ Test(watcher, what_lines_mean, .timeout = 120)
     names_who_and_where(rules);
     one_signature_a_line(rules);
     tracebacks_of_interleaved_ranks(rules);
+    caught_exceptions(rules);
     progress_and_checkpoints(rules);
     gaps_and_truncation(rules);
     repeats_are_thinned(rules);
