@@ -159,7 +159,7 @@ int main(int argc, char **argv)
     adv_log_init((enum adv_log_format) values(&d)->log_format, (enum adv_log_level) values(&d)->log_level, 2);
     if (start(&d, &err) < 0) {
         adv_error("main", "cannot start", ADV_FS("why", err.msg));
-        return 1; /* nothing was promised yet: the kernel takes the memory back */
+        _exit(1); /* nothing was promised yet; half-built parts go with the process */
     }
     start_signals(&d);
     adv_info("main", "serving", ADV_FS("version", ADVISOR_VERSION), ADV_FS("store", store_uuid(d.store)),

@@ -11,6 +11,7 @@
 #include <utlist.h>
 
 #include "common/clock.h"
+#include "common/failpoint.h"
 #include "common/log.h"
 
 #define TURN_MAX_EVENTS 512
@@ -204,6 +205,7 @@ static void commit_cb(void *arg, const struct adv_err *err)
         turn_run(t);
         return;
     }
+    ADV_FAILPOINT("turn.after_commit");
     t->running = true; /* callbacks may submit; the loop below takes it up */
     expose(t);
     t->running = false;
@@ -320,6 +322,7 @@ static void start_commit(struct turn *t)
         go_offline(t, &err);
         return;
     }
+    ADV_FAILPOINT("turn.before_commit");
     t->state = TURN_COMMITTING;
     store_commit(t->st, txn, commit_cb, t);
 }

@@ -11,7 +11,7 @@
 static int find_advice(struct api *api, const char *name, const Advisor__V1__AttemptRef *ref, struct advice **ret,
                        struct adv_err *err)
 {
-    struct attempt *a;
+    struct attempt *a = NULL;
     int r = find_attempt(api, name, ref, &a, err);
 
     if (r < 0)
@@ -27,7 +27,7 @@ static int get_advice(struct api *api, const ProtobufCMessage *req, struct adv_a
                       struct adv_err *err)
 {
     const Advisor__V1__GetAdviceRequest *q = (const void *) req;
-    struct advice *ad;
+    struct advice *ad = NULL;
     int r = find_advice(api, q->name, q->ref, &ad, err);
 
     if (r < 0)
@@ -105,7 +105,7 @@ static int explain_advice(struct api *api, const ProtobufCMessage *req, struct a
                           struct adv_err *err)
 {
     const Advisor__V1__ExplainAdviceRequest *q = (const void *) req;
-    struct advice *ad;
+    struct advice *ad = NULL;
     const struct anomaly *an;
     const struct action *ac;
     size_t cap;

@@ -1307,7 +1307,7 @@ static int find_advice(struct cluster *c, const char *name, struct advice **ret,
 static int apply_status(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
                         struct adv_err *err)
 {
-    struct advice *ad;
+    struct advice *ad = NULL;
     char name[RESOURCE_NAME_MAX];
     int r = find_advice(c, ev->u.status.advice_name, &ad, err);
 
@@ -1355,7 +1355,7 @@ static int apply_action(struct fleet *f, struct intents *in, struct cluster *c, 
 {
     struct action *ac = NULL, *t;
     struct attempt *a;
-    struct advice *ad;
+    struct advice *ad = NULL;
     char name[RESOURCE_NAME_MAX];
     int r = find_advice(c, ev->u.action.advice_name, &ad, err);
 

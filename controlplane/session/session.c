@@ -24,7 +24,7 @@
 #include "controlplane/shapes/shapes.h"
 
 #define ARENA_BYTES      (4 << 20)
-#define BATCH_MAX        16 /* agent_service.options: AdviceBatch.advice */
+#define BATCH_MAX        8  /* agent_service.options: AdviceBatch.advice */
 #define INTENTS_MAX      32 /* agent_service.options: LeaseGrant.open_intents */
 #define FOCUS_MAX        64 /* agent_service.options: Focus.job_ids */
 #define EXCLUDE_MAX      4095 /* agent_service.options: AdviceOrder.exclude_nodes */

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 
 #include "common/clock.h"
+#include "common/failpoint.h"
 #include "common/log.h"
 #include "common/uuid.h"
 #include "controlplane/store/codec.h"
@@ -697,6 +698,7 @@ static void commit_run(uv_work_t *work)
         return;
     for (size_t i = 0; rc == 0 && i < w->txn->n; i++)
         rc = run_row(st, w->txn, &w->txn->rows[i]);
+    ADV_FAILPOINT("sqlite.before_commit");
     if (rc != 0)
         w->r = db_error(&w->err, st->db, rc, "writing");
     else
