@@ -105,6 +105,7 @@ struct adapter_job_detail {
     const char *features;    /* what the job asks of nodes, in the scheduler's own syntax; "" when nothing */
     const char *reservation; /* "" when none */
     int64_t time_limit_s; /* 0: unknown, -1: none */
+    unsigned het_states; /* ADAPTER_STATE_BIT of all components of a heterogeneous job; 0: not one */
     void *priv_;
 };
 

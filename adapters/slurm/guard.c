@@ -73,6 +73,18 @@ static enum adapter_reason guard_het_leader(const struct adapter_action *act, co
     return d->job.het_offset > 0 ? ADAPTER_REASON_INVALID : ADAPTER_REASON_OK;
 }
 
+/* A user may cancel one component of a running set, and the others run on. A requeue of the leader takes all of them
+ * and would bring the cancelled one back. */
+static enum adapter_reason guard_het_components(const struct adapter_action *act, const struct adapter_job_detail *d)
+{
+    if (d->het_states & ADAPTER_STATE_BIT(ADAPTER_JOB_CANCELLED))
+        return ADAPTER_REASON_CANCELLED_BY_USER;
+    if (d->het_states & ADAPTER_STATE_BIT(ADAPTER_JOB_COMPLETED))
+        return ADAPTER_REASON_COMPLETED;
+    return d->het_states & ADAPTER_STATE_BIT(ADAPTER_JOB_UNKNOWN_STATE) ? ADAPTER_REASON_COMPLETING_WAIT
+                                                                        : ADAPTER_REASON_OK;
+}
+
 /* Same count but another submit time, or a smaller count: the number belongs to another job now. */
 static enum adapter_reason guard_identity(const struct adapter_action *act, const struct adapter_job_detail *d)
 {
@@ -168,6 +180,7 @@ static const struct {
     { "identity", ALL, guard_identity },
     { "attempt", ALL, guard_attempt },
     { "completing", ALL, guard_completing },
+    { "het_components", V(PRESERVE) | V(INTERRUPT), guard_het_components },
     { "state", ALL, guard_state },
     { "batch", V(PRESERVE) | V(INTERRUPT), guard_batch },
     { "requeueable", V(PRESERVE) | V(INTERRUPT), guard_requeueable },

@@ -601,8 +601,9 @@ static struct adapter_job_detail *make_detail(char *const *f, const struct adapt
 int slurm_parse_detail(char *text, size_t len, const char *nonce, const char *id, struct adapter_job_detail **ret,
                        struct adv_err *err)
 {
+    ADV_AUTO(adapter_job_detail) d = NULL;
     char *cursor = text, *end = text + len;
-    unsigned seen = 0;
+    unsigned seen = 0, het_states = 0;
 
     if (memchr(text, '\0', len))
         return adv_err_set(err, ADV_DATA_LOSS, "squeue: NUL in its answer");
@@ -618,15 +619,19 @@ int slurm_parse_detail(char *text, size_t len, const char *nonce, const char *id
         cursor++;
         if (parse_job(f, &job) < 0)
             return adv_err_set(err, ADV_DATA_LOSS, "squeue: record %u is not as asked for", seen + 1);
+        if (job.het_id)
+            het_states |= ADAPTER_STATE_BIT(job.state);
         char bare[ADAPTER_ID_SIZE]; /* "56" means the leader "56+0" */
         (void) snprintf(bare, sizeof(bare), "%u", job.het_id);
         bool leader = job.het_offset == 0 && strcmp(bare, id) == 0;
-        if (strcmp(job.id, id) != 0 && !leader)
+        if (d || (strcmp(job.id, id) != 0 && !leader))
             continue;
-        struct adapter_job_detail *d = make_detail(f, &job);
-        if (!d)
+        if (!(d = make_detail(f, &job)))
             return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "job %s: no memory", id);
-        *ret = d;
+    }
+    if (d) {
+        d->het_states = d->job.het_id ? het_states : 0;
+        *ret = ADV_STEAL(d);
         return 0;
     }
     if (seen)

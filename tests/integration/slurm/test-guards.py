@@ -58,6 +58,24 @@ def completed_is_not_revived(lab):
     put_right(lab, job)
 
 
+@case
+def cancelled_component_is_not_revived(lab):
+    job = lab.exec("sbatch", "--parsable", "-N1", ":", "-N1", "--wrap", "sleep 5; exit 3", user="labuser1")
+    lab.wait_state(job, "RUNNING")
+    lab.exec("scancel", f"{job}+1", user="labuser1")
+
+    def state(part):
+        return lab.adapter("inspect", f"{job}+{part}")["job"]["state"]
+
+    wait_for("the component's end", lambda: state(1) == "CANCELLED")
+    expect(lab.act("interrupt", job, 0), command="not_sent", reason="cancelled_by_user", writes=0)
+    wait_for("the leader's end", lambda: state(0) == "FAILED")
+    expect(lab.act("preserve", job, 0), command="not_sent", reason="cancelled_by_user", writes=0)
+    expect(lab.act("preserve", job, 0, env=off("het_components")), command="accepted", observed="yes")
+    assert state(1) == "PENDING", state(1)  # the harm
+    lab.exec("scancel", job)
+
+
 def slow_epilog(lab, seconds):
     path = f"{lab.dir}/etc/epilog"
     with open(path + ".new", "w") as f:

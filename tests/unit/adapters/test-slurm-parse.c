@@ -116,6 +116,25 @@ Test(parse, forged)
     cr_expect_eq(slurm_parse_detail(copy, 0, "@N@", "7", &d, NULL), -ADV_NOT_FOUND);
 }
 
+/* Components come in any order; the leader's number alone means the leader. */
+Test(parse, het_states)
+{
+    static const char text[] =
+        "57@57@N/A@56@1@CANCELLED@0@1@1@0@5@5@5@9@1@n1@u@1@a@main@q@1@None@x@@/w@@@@@1:00@@@\n"
+        "56@56@N/A@56@0@RUNNING@0@1@1@0@5@5@5@9@1@n1@u@1@a@main@q@1@None@x@@/w@@@@@1:00@@@\n";
+    static const char *const ids[] = { "56", "56+0", "56+1" };
+
+    for (size_t i = 0; i < 3; i++) {
+        char copy[sizeof(text)];
+        struct adapter_job_detail *d;
+        memcpy(copy, text, sizeof(text));
+        cr_assert_eq(slurm_parse_detail(copy, sizeof(text) - 1, "@", ids[i], &d, NULL), 0);
+        cr_expect_eq(d->job.het_offset, i == 2);
+        cr_expect_eq(d->het_states, ADAPTER_STATE_BIT(ADAPTER_JOB_CANCELLED) | ADAPTER_STATE_BIT(ADAPTER_JOB_RUNNING));
+        (void) adapter_job_detail_free(d);
+    }
+}
+
 Test(parse, nonce_is_new)
 {
     char a[SLURM_NONCE_SIZE], b[SLURM_NONCE_SIZE];
