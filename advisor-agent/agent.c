@@ -15,8 +15,8 @@
 
 #define TICK_MS           50
 #define INSPECTS_MAX      2
+#define FOCUS_PARALLEL    2
 #define DESCRIBE_RETRY_US 5000000
-#define FEATURES          0
 
 /* Helpers */
 
@@ -457,14 +457,21 @@ static void on_described(void *arg, const struct adapter_description *d, const s
         dial(a);
 }
 
+/* Some at a time, in turn: a mass failure must not become a flood of reads. */
 static void look_at_focus(struct agent *a, int64_t now)
 {
+    unsigned busy = 0;
+
     if (now >= a->focus_until_us || now < a->next_focus_us)
         return;
     a->next_focus_us = now + a->cfg->focus_ms * 1000;
     for (size_t i = 0; i < a->n_focus; i++)
-        if (!a->focus[i].busy)
-            a->focus[i].busy = look(a, a->focus[i].id, true);
+        busy += a->focus[i].busy;
+    for (size_t i = 0; i < a->n_focus && busy < FOCUS_PARALLEL; i++) {
+        size_t k = a->focus_turn++ % a->n_focus;
+        if (!a->focus[k].busy)
+            busy += a->focus[k].busy = look(a, a->focus[k].id, true);
+    }
 }
 
 static void on_tick(uv_timer_t *timer)

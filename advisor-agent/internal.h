@@ -66,7 +66,7 @@ struct agent {
         char id[JOURNAL_JOB_SIZE];
         bool busy;
     } focus[FOCUS_MAX];
-    size_t n_focus;
+    size_t n_focus, focus_turn;
     int64_t focus_until_us;
 
     struct order *orders;

@@ -751,6 +751,11 @@ unsigned journal_count_since(const struct journal *j, int64_t wall_us)
     return n;
 }
 
+const struct journal_step *journal_next_step(const struct journal *j, size_t *pos)
+{
+    return *pos < j->n_steps ? &j->steps[(*pos)++] : NULL;
+}
+
 const struct journal_step *journal_next_open(const struct journal *j, size_t *pos)
 {
     while (*pos < j->n_steps) {

@@ -120,6 +120,7 @@ const struct journal_hold *journal_find_hold(const struct journal *j, const char
 /* Steps begun at or after @wall_us. */
 unsigned journal_count_since(const struct journal *j, int64_t wall_us);
 /* Iterators: start with *pos = 0; NULL at the end. */
+const struct journal_step *journal_next_step(const struct journal *j, size_t *pos);
 const struct journal_step *journal_next_open(const struct journal *j, size_t *pos);
 const struct journal_hold *journal_next_hold(const struct journal *j, size_t *pos);
 

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
+#include "common/hash.h"
 
 #include "common/clock.h"
 #include "common/log.h"

@@ -62,7 +62,7 @@ struct order {
     uint64_t told_generation;
 };
 
-static void run(struct order *x);
+#define REASON(r) advisor_v1_DispositionReason_DISPOSITION_REASON_##r
 
 /* Telling */
 
@@ -96,7 +96,8 @@ static void finish(struct order *x, advisor_v1_Disposition d, advisor_v1_Disposi
 
     tell(x, d, why, text);
     x->done_us = adv_mono_us();
-    if (d == advisor_v1_Disposition_DISPOSITION_CONVERGED &&
+    /* Any other end leaves the hold to be given back. */
+    if (why == REASON(DESIRED_STATE_OBSERVED) &&
         journal_append_hold_end(x->a->journal, x->o.attempt.job_id, &err) < 0)
         adv_warn("advice", "the end of a hold is not journalled", ADV_FS("why", err.msg));
 }
@@ -167,8 +168,6 @@ static bool deny(struct order *x, advisor_v1_DispositionReason why, const char *
     x->denied = why;
     return false;
 }
-
-#define REASON(r) advisor_v1_DispositionReason_DISPOSITION_REASON_##r
 
 static bool may_write(struct order *x, const struct adapter_write *w)
 {
@@ -491,6 +490,25 @@ static void unwind_step(struct order *x, enum adapter_found found, const struct 
     act(x, h->on_expiry == JOURNAL_CANCEL ? ADAPTER_VERB_CANCEL : ADAPTER_VERB_RELEASE, d);
 }
 
+/* Did we bring the job back? A step that surely did nothing does not count: then it was somebody
+ * else, and the job is theirs. */
+static bool requeued_by_us(const struct order *x)
+{
+    const struct journal_step *s;
+    size_t pos = 0;
+
+    while ((s = journal_next_step(x->a->journal, &pos))) {
+        if (strcmp(s->intent.advice, x->o.name) != 0 ||
+            (strcmp(s->intent.verb, adapter_verb_name(ADAPTER_VERB_PRESERVE)) != 0 &&
+             strcmp(s->intent.verb, adapter_verb_name(ADAPTER_VERB_INTERRUPT)) != 0))
+            continue;
+        if (!s->done || (strcmp(s->outcome.observed, adapter_observed_name(ADAPTER_OBSERVED_NO)) != 0 &&
+                         strcmp(s->outcome.command, adapter_command_name(ADAPTER_COMMAND_NOT_SENT)) != 0))
+            return true;
+    }
+    return false;
+}
+
 static void on_inspected(void *arg, enum adapter_found found, struct adapter_job_detail *d,
                          const struct adv_err *err)
 {
@@ -520,8 +538,7 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
         .found = found,
         .job = found == ADAPTER_FOUND ? d : NULL,
         .first_submit_s = journal_first_submit_s(a->journal, x->o.attempt.job_id),
-        .requeued_by_us = journal_find_step(a->journal, x->o.name, NULL, "preserve") ||
-                          journal_find_step(a->journal, x->o.name, NULL, "interrupt"),
+        .requeued_by_us = requeued_by_us(x),
         .constrained = x->constrained,
     };
     if (found == ADAPTER_FOUND_GONE && !v.first_submit_s)

@@ -12,7 +12,7 @@
 #include <pb_encode.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
+#include "common/hash.h"
 
 #include "common/utf8.h"
 

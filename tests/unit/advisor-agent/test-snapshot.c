@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "advisor-agent/snapshot.h"
+
+static int64_t first_submit(void *ctx, const struct adapter_job *job)
+{
+    return job->restart_count == 0 ? job->submit_s : 0;
+}
+
+/* The other side: what it has after the updates. */
+struct mirror {
+    struct {
+        char id[40];
+        uint64_t hash;
+    } items[9000];
+    size_t n;
+    bool full;
+};
+static struct mirror m;
+
+static void set(const char *id, uint64_t hash)
+{
+    for (size_t i = 0; i < m.n; i++)
+        if (strcmp(m.items[i].id, id) == 0) {
+            m.items[i].hash = hash;
+            return;
+        }
+    (void) snprintf(m.items[m.n].id, 40, "%s", id);
+    m.items[m.n++].hash = hash;
+}
+
+static void del(const char *id)
+{
+    for (size_t i = 0; i < m.n; i++)
+        if (strcmp(m.items[i].id, id) == 0) {
+            m.items[i] = m.items[--m.n];
+            return;
+        }
+    cr_assert_fail("%s was not there", id);
+}
+
+static size_t sync_all(struct snapshot *s, size_t budget)
+{
+    advisor_v1_StateUpdate u;
+    size_t updates = 0;
+
+    while (snapshot_take(s, budget, &u)) {
+        uint64_t x = 0;
+        updates++;
+        if (u.full_begin) {
+            m.n = 0;
+            m.full = true;
+        }
+        for (pb_size_t i = 0; i < u.jobs_count; i++)
+            set(u.jobs[i].job_id, u.jobs[i].hash);
+        for (pb_size_t i = 0; i < u.nodes_count; i++)
+            set(u.nodes[i].name, u.nodes[i].hash);
+        for (pb_size_t i = 0; i < u.gone_job_ids_count; i++)
+            del(u.gone_job_ids[i]);
+        for (pb_size_t i = 0; i < u.gone_nodes_count; i++)
+            del(u.gone_nodes[i]);
+        if (u.full_end)
+            m.full = false;
+        for (size_t i = 0; i < m.n; i++)
+            x ^= m.items[i].hash;
+        cr_assert_eq(u.digest, m.full ? 0 : x);
+        cr_assert_lt(updates, 10000);
+    }
+    cr_assert(!snapshot_pending(s));
+    return updates;
+}
+
+static struct adapter_job *make(size_t n)
+{
+    struct adapter_job *jobs = calloc(n, sizeof(*jobs));
+
+    for (size_t i = 0; i < n; i++) {
+        jobs[i] = (struct adapter_job) { .state = ADAPTER_JOB_RUNNING, .state_text = "RUNNING",
+                                         .submit_s = 100, .reason = "None", .nodes = "n[1-4]",
+                                         .user = "u\xff", .uid = 1000, .account = "a", .partition = "p",
+                                         .qos = "q", .batch = true };
+        (void) snprintf(jobs[i].id, sizeof(jobs[i].id), "%zu", i + 1);
+    }
+    return jobs;
+}
+
+static void observe(struct snapshot *s, struct adapter_job *jobs, size_t n)
+{
+    struct adapter_observation o = { .complete = true, .jobs = jobs, .n_jobs = n, .read_wall_us = 5000000 };
+    cr_assert_eq(snapshot_observe(s, &o, NULL), 0);
+}
+
+Test(snapshot, full_then_deltas)
+{
+    struct snapshot *s = snapshot_new(first_submit, NULL);
+    struct adapter_job *jobs = make(3000);
+    const char *id;
+    size_t n = 0;
+
+    cr_assert(!snapshot_pending(s));
+    observe(s, jobs, 3000);
+    cr_assert_gt(sync_all(s, 32768), 5);
+    cr_assert_eq(m.n, 3000);
+    cr_assert_neq(snapshot_digest(s), 0);
+    observe(s, jobs, 3000);
+    cr_assert_eq(sync_all(s, 32768), 0);
+    jobs[7].state = ADAPTER_JOB_FAILED;
+    observe(s, jobs, 3000);
+    cr_assert_eq(sync_all(s, 32768), 1);
+    cr_assert_eq(snapshot_find(s, "8")->state, advisor_v1_JobState_JOB_STATE_FAILED);
+    /* Absent is a question, not an answer. */
+    observe(s, jobs, 2998);
+    cr_assert_eq(sync_all(s, 32768), 0);
+    while ((id = snapshot_next_missing(s)))
+        n++;
+    cr_assert_eq(n, 2);
+    snapshot_gone(s, "3000");
+    cr_assert_eq(sync_all(s, 32768), 1);
+    cr_assert_eq(m.n, 2999);
+    snapshot_restart(s);
+    cr_assert_gt(sync_all(s, 32768), 5);
+    cr_assert_eq(m.n, 2999);
+    free(jobs);
+    snapshot_free(s);
+}
+
+Test(snapshot, details_belong_to_an_attempt)
+{
+    struct snapshot *s = snapshot_new(first_submit, NULL);
+    struct adapter_job *jobs = make(1);
+    struct adapter_job_detail d = { .name = "train", .comment = "c", .stdout_path = "/o", .stderr_path = "",
+                                    .excluded_nodes = "", .required_nodes = "" };
+
+    observe(s, jobs, 1);
+    cr_assert_str_eq(snapshot_next_detail(s), "1");
+    cr_assert_null(snapshot_next_detail(s));
+    d.job = jobs[0];
+    cr_assert_eq(snapshot_detail(s, &d, NULL), 0);
+    observe(s, jobs, 1);
+    cr_assert(snapshot_find(s, "1")->detail_known);
+    cr_assert_eq(snapshot_find(s, "1")->incarnation_unix, 100);
+    cr_assert_null(snapshot_next_detail(s));
+    jobs[0].state = ADAPTER_JOB_FAILED; /* looked at again, but not forgotten */
+    observe(s, jobs, 1);
+    cr_assert(snapshot_find(s, "1")->detail_known);
+    cr_assert_str_eq(snapshot_next_detail(s), "1");
+    jobs[0].restart_count = 1;
+    jobs[0].submit_s = 200;
+    observe(s, jobs, 1);
+    cr_assert(!snapshot_find(s, "1")->detail_known);
+    cr_assert_eq(snapshot_find(s, "1")->incarnation_unix, 0);
+    cr_assert_str_eq(snapshot_next_detail(s), "1");
+    (void) sync_all(s, 32768);
+    free(jobs);
+    snapshot_free(s);
+}
+
+Test(snapshot, nodes)
+{
+    struct snapshot *s = snapshot_new(first_submit, NULL);
+    struct adapter_node nodes[2] = { { "n1", "IDLE", ADAPTER_NODE_IDLE, 0, "", "p" },
+                                     { "n2", "IDLE+DRAIN", ADAPTER_NODE_IDLE, ADAPTER_NODE_DRAIN, "bad", "p" } };
+    struct adapter_node_list l = { .complete = true, .nodes = nodes, .n_nodes = 2 };
+
+    observe(s, NULL, 0);
+    cr_assert_eq(snapshot_nodes(s, &l, NULL), 0);
+    (void) sync_all(s, 32768);
+    cr_assert_eq(m.n, 2);
+    cr_assert_eq(snapshot_nodes(s, &l, NULL), 0);
+    cr_assert(!snapshot_pending(s));
+    l.n_nodes = 1;
+    cr_assert_eq(snapshot_nodes(s, &l, NULL), 0);
+    (void) sync_all(s, 32768);
+    cr_assert_eq(m.n, 1);
+    snapshot_free(s);
+}
