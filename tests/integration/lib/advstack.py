@@ -86,6 +86,7 @@ class Advisord:
         if tls:
             self.ca = Ca(f"{self.dir}/tls")
             cert, key = self.ca.issue("advisord", "DNS:localhost", "IP:127.0.0.1")
+            os.chmod(f"{self.dir}/tls", 0o700)
             self.config.update({"tls.cert": cert, "tls.key": key, "tls.ca": self.ca.cert})
         else:
             self.config["insecure"] = "true"
@@ -224,6 +225,221 @@ class FakeAgent:
         self.queue.put(None)
         self.stream.cancel()
         self.thread.join(5)
+
+
+# What a training program prints, by scene. Each attempt appends to the same file.
+TRAIN = r"""#!/bin/bash
+#SBATCH --open-mode=append
+SCENE=${SCENE:-fault}; STEPS=${STEPS:-12}; STEP_S=${STEP_S:-0.2}
+N=${SLURM_RESTART_COUNT:-0}; CK=$HOME/ck-$SLURM_JOB_ID; i=0
+step() { i=$((i + 1)); echo " iteration $i/$STEPS | consumed samples: $((i * 8)) | elapsed time per iteration (ms): 200.0 | lm loss: 2.5"; sleep "$STEP_S"; }
+if [ -s "$CK" ]; then i=$(cat "$CK"); echo " successfully loaded checkpoint from $CK at iteration $i"; fi
+case $SCENE-$N in
+importerror-*)
+    echo "Traceback (most recent call last):"; echo '  File "train.py", line 3, in <module>'; echo "    import flash_attn"
+    echo "ModuleNotFoundError: No module named 'flash_attn'"; exit 1 ;;
+fault-0)
+    step; step; step; echo $i > "$CK"; echo "successfully saved checkpoint at iteration $i to $CK"; step
+    echo "$SLURMD_NODENAME: RuntimeError: CUDA error: uncorrectable ECC error encountered"; sleep "${LINGER:-0.3}"; exit 1 ;;
+caught-0)
+    step; step; echo "$SLURMD_NODENAME: RuntimeError: CUDA error: uncorrectable ECC error encountered"; echo "caught, going on" ;;
+esac
+while [ "$i" -lt "$STEPS" ]; do step; done
+echo "[after training is done] datetime: now"
+"""
+
+
+class Agent:
+    """advisor-agent as the lab's Operator, in a state folder of its own."""
+
+    def __init__(self, stack, name="agent", cert="agent:lab", **config):
+        self.stack = stack
+        self.name = name
+        lab = stack.lab
+        self.home = f"{lab.dir}/home/laboper/{name}"
+        lab.exec("mkdir", "-p", self.home, user="laboper")
+        crt, key = stack.ca.issue(f"{name}-{cert.replace(':', '-')}", f"URI:advisor:{cert}")
+        tls = f"{self.home}/tls"
+        os.makedirs(tls, exist_ok=True)
+        for src, dst in ((crt, "agent.crt"), (key, "agent.key"), (stack.ca.cert, "ca.crt")):
+            shutil.copy(src, f"{tls}/{dst}")
+        subprocess.run(["chown", "-R", "laboper:", tls], check=True)
+        self.config = {
+            "cluster": stack.cluster, "control_plane.target": f"127.0.0.1:{stack.cp.port}",
+            "control_plane.server_name": "localhost", "control_plane.backoff_min": "100ms",
+            "control_plane.backoff_max": "1s", "tls.ca": f"{tls}/ca.crt", "tls.cert": f"{tls}/agent.crt",
+            "tls.key": f"{tls}/agent.key", "state.dir": f"{self.home}/state", "state.allow_volatile": "true",
+            "poll.interval": "2s", "poll.nodes_interval": "5s", "scheduler.landing_bound": "4s",
+            "scheduler.command_deadline": "5s", "tail.helper": stack.tail, "log.level": "debug",
+        }
+        self.config.update(config)
+        lab.exec("mkdir", "-p", f"{self.home}/state", user="laboper")
+        self.proc = None
+        stack.agents.append(self)
+
+    def start(self, failpoint=None, guard=None):
+        path = f"{self.home}/agent.yaml"
+        with open(path, "w") as f:
+            for k, v in self.config.items():
+                f.write(f"{k}: {v}\n")
+        os.chmod(path, 0o644)
+        env = {k: v for k, v in os.environ.items() if not k.startswith("ADVISOR_")}
+        env.update(SLURM_CONF=f"{self.stack.lab.dir}/etc/slurm.conf", HOME=self.home, USER="laboper")
+        if failpoint:
+            env["ADVISOR_FAILPOINT"] = failpoint
+        if guard:
+            env["ADVISOR_TEST_DISABLE_GUARD"] = guard
+        self.mark = os.path.getsize(self.log_path) if os.path.exists(self.log_path) else 0
+        log = open(self.log_path, "ab")
+        import grp
+        import pwd
+        pw = pwd.getpwnam("laboper")
+        groups = [g.gr_gid for g in grp.getgrall() if "laboper" in g.gr_mem]
+        self.proc = subprocess.Popen([self.stack.agent_bin, "--config", path], cwd=self.home, env=env, stdout=log,
+                                     stderr=log, stdin=subprocess.DEVNULL, user=pw.pw_uid, group=pw.pw_gid,
+                                     extra_groups=groups)
+        return self
+
+    @property
+    def log_path(self):
+        return f"{self.stack.lab.dir}/log/{self.name}.log"
+
+    def log(self, since_start=True):
+        with open(self.log_path, errors="replace") as f:
+            if since_start:
+                f.seek(self.mark)
+            return f.read()
+
+    def wait_log(self, text, timeout=30):
+        return wait_for(f"{text!r} in the agent's log: ... {self.log()[-600:]}", lambda: text in self.log(), timeout)
+
+    def alive(self):
+        return self.proc is not None and self.proc.poll() is None
+
+    def signal(self, sig):
+        self.proc.send_signal(sig)
+
+    def kill(self):
+        if self.alive():
+            self.proc.send_signal(signal.SIGKILL)
+        if self.proc:
+            self.proc.wait()
+
+    def wait_dead(self, timeout=60):
+        wait_for("the agent to die at its failpoint: " + self.log()[-800:], lambda: self.proc.poll() is not None, timeout)
+
+    def stop(self):
+        if not self.alive():
+            return
+        self.proc.send_signal(signal.SIGTERM)
+        try:
+            rc = self.proc.wait(30)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError("the agent did not stop: " + self.log()[-600:])
+        if rc != 0:
+            raise AssertionError(f"the agent ended with {rc}: {self.log()[-3000:]}")
+
+
+class Stack:
+    """A real Slurm, a control plane over mTLS, and an agent that runs as the Operator."""
+
+    def __init__(self, nodes=4, sets=(), api=None, mode=None, agent=None, **cp):
+        from advlab import Lab
+        self.cluster = "lab"
+        self.api = api or stubs()
+        self.lab = Lab(nodes=nodes, sets=sets)
+        config = {"agent.lease": "20s", "detect.fallback_delay": "2s", "decide.shared_cause_window": "2s"}
+        config.update(cp)
+        self.cp = Advisord(**config)
+        self.ca = self.cp.ca
+        bin_dir = f"{self.lab.dir}/bin"
+        os.makedirs(bin_dir, exist_ok=True)
+        os.chmod(bin_dir, 0o755)
+        self.agent_bin = shutil.copy(os.environ["ADVISOR_AGENT"], f"{bin_dir}/advisor-agent")
+        os.chmod(self.agent_bin, 0o755)
+        self.tail = shutil.copy(os.environ["ADVISOR_TAIL"], f"{bin_dir}/advisor-tail")
+        subprocess.run(["chown", "root:laboper", self.tail], check=True)
+        os.chmod(self.tail, 0o4750)
+        self.agents = []
+        self.admin().CreateCluster(self.api.CreateClusterRequest(cluster_id=self.cluster), timeout=10)
+        if mode:
+            self.mode(mode)
+        self.agent = Agent(self, **(agent or {}))
+
+    def admin(self):
+        return self.api.FleetServiceStub(self.cp.channel("admin:root"))
+
+    def mode(self, mode):
+        self.admin().SetClusterMode(self.api.SetClusterModeRequest(name=f"clusters/{self.cluster}", mode=mode), timeout=10)
+
+    def cluster_view(self):
+        return self.admin().GetCluster(self.api.GetClusterRequest(name=f"clusters/{self.cluster}"), timeout=10).cluster
+
+    def wait_connected(self, timeout=60):
+        return wait_for(f"the cluster to be connected; agent log: {self.agent.log()[-1500:]}", lambda:
+                        (c := self.cluster_view()).agent_state == self.api.AGENT_STATE_CONNECTED and c.mode_effective and c,
+                        timeout)
+
+    def submit(self, scene, *args, comment='{"advisor":{"max_restarts":3}}', user="labuser1", **env):
+        """Submits TRAIN as the user; returns the job id."""
+        home = f"{self.lab.dir}/home/{user}"
+        script = f"{home}/train.sh"
+        with open(script, "w") as f:
+            f.write(TRAIN)
+        os.chmod(script, 0o755)
+        export = ",".join(["ALL", f"SCENE={scene}"] + [f"{k}={v}" for k, v in env.items()])
+        out = [] if any(a.startswith("--output") for a in args) else [f"--output={home}/out-%j.log"]
+        return self.lab.exec("sbatch", "--parsable", "--requeue", f"--comment={comment}", f"--export={export}",
+                             "--job-name=train", *out, *args, script, user=user)
+
+    def timeline(self, job, restart_count=0):
+        ref = self.api.AttemptRef(cluster=self.cluster, job_id=job, restart_count=restart_count)
+        import grpc
+        try:
+            return self.api.JobServiceStub(self.cp.channel("reader:test")).GetJobTimeline(
+                self.api.GetJobTimelineRequest(ref=ref), timeout=10)
+        except grpc.RpcError as e:
+            if e.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAVAILABLE):
+                return None
+            raise
+
+    def story(self, job):
+        t = self.timeline(job)
+        return "\n".join(f"{e.time.seconds % 1000}.{e.time.nanos // 1000000:03d} {e.attempt_index} {e.kind}: {e.text}"
+                         for e in t.entries) if t else "(not known)"
+
+    def advice(self, job, attempt=0):
+        t = self.timeline(job)
+        return next((a for a in t.advice if a.attempt.restart_count == attempt), None) if t else None
+
+    def wait_advice(self, job, attempt=0, match=lambda a: True, timeout=30, what="advice"):
+        def probe():
+            a = self.advice(job, attempt)
+            return a if a is not None and match(a) else None
+        try:
+            return wait_for(f"{what} on job {job}", probe, timeout)
+        except AssertionError as e:
+            raise AssertionError(f"{e}\nstory:\n{self.story(job)}\nagent: {self.agent.log()[-3000:]}\nslurm: {self.lab.job(job)}")
+
+    def requeues(self, job):
+        """How often slurmctld requeued the job, by its own log."""
+        with open(f"{self.lab.dir}/log/slurmctld.log", errors="replace") as f:
+            return sum(1 for line in f if f"JobId={job}" in line and "requeu" in line.lower() and "REQUEST" not in line)
+
+    def writes(self, job=None):
+        """Lines of slurmctld's log that show somebody changing a job."""
+        words = ("requeu", "update_job", "_slurm_rpc_update", "_slurm_rpc_requeue", "_slurm_rpc_kill_job", "sched: update",
+                 "_update_job", "release", "hold")
+        with open(f"{self.lab.dir}/log/slurmctld.log", errors="replace") as f:
+            return [line.rstrip() for line in f if any(w in line.lower() for w in words) and
+                    (job is None or f"JobId={job}" in line)]
+
+    def stop(self):
+        for a in self.agents:
+            a.stop()
+        self.cp.stop()
+        self.lab.purge()
 
 
 def run(cases):
