@@ -27,10 +27,12 @@
 #define DEPTH_LIMIT 1000
 #define HEAP_LIMIT  64 /* KiB */
 #define MAX_GROUPS  16
-#define MAX_HITS    16384 /* candidates of one block; above WATCHER_RULES_MAX, so one line always fits */
+/* candidates of one block; above WATCHER_RULES_MAX, so one line always fits */
+#define MAX_HITS 16384
 
-#define EXCERPT_LEFT  40  /* shown before the match when the line is long */
-#define EXCERPT_GUARD 512 /* redacted before and after what is shown, for secrets that stick into it */
+#define EXCERPT_LEFT 40 /* shown before the match when the line is long */
+/* redacted before and after what is shown, for secrets that stick into it */
+#define EXCERPT_GUARD 512
 
 struct matcher {
     pcre2_code *code;
@@ -75,15 +77,19 @@ struct engine {
     char excerpt[2 * EXCERPT_GUARD + 1024];
 };
 
-static const char *const capture_names[ENGINE_N_CAPTURES] = { "step", "total", "rank",   "local_rank",
-                                                              "task", "node",  "device", "code" };
+static const char *const capture_names[ENGINE_N_CAPTURES] = { "step",       "total", "rank",
+                                                              "local_rank", "task",  "node",
+                                                              "device",     "code" };
 
 /* --- compiling --- */
 
-static int bad_pattern(struct adv_err *err, const struct watcher_rule *r, bool capture, const char *why)
+static int bad_pattern(struct adv_err *err, const struct watcher_rule *r, bool capture,
+                       const char *why)
 {
-    return adv_err_set(err, ADV_INVALID_ARGUMENT, "%s:%u:%u: rule %s: %s: %s, expected a %s pattern", r->file,
-                       capture ? r->capture_line : r->pattern_line, capture ? r->capture_column : r->pattern_column, r->id,
+    return adv_err_set(err, ADV_INVALID_ARGUMENT,
+                       "%s:%u:%u: rule %s: %s: %s, expected a %s pattern", r->file,
+                       capture ? r->capture_line : r->pattern_line,
+                       capture ? r->capture_column : r->pattern_column, r->id,
                        capture ? "capture" : "pattern", why, capture ? "PCRE2" : "Hyperscan");
 }
 
@@ -105,7 +111,8 @@ static char *without_names(const char *pattern)
         if (*p == '\\' && p[1]) {
             *q++ = *p++;
             *q++ = *p++;
-        } else if (p[0] == '(' && p[1] == '?' && p[2] == '<' && p[3] != '=' && p[3] != '!' && strchr(p, '>')) {
+        } else if (p[0] == '(' && p[1] == '?' && p[2] == '<' && p[3] != '=' && p[3] != '!' &&
+                   strchr(p, '>')) {
             memcpy(q, "(?:", 3);
             q += 3;
             p = strchr(p, '>') + 1;
@@ -120,12 +127,14 @@ static char *without_names(const char *pattern)
 /* True when something in @pattern may match '\n' (may err on this side). */
 static bool may_cross_lines(const char *pattern)
 {
-    return strstr(pattern, "[^") || strstr(pattern, "\\s") || strstr(pattern, "\\W") || strstr(pattern, "\\D") ||
-           strstr(pattern, "\\n") || strstr(pattern, "(?s") || strstr(pattern, "\\x") || strstr(pattern, "\\v") ||
-           strstr(pattern, "\\R") || strstr(pattern, "\\N");
+    return strstr(pattern, "[^") || strstr(pattern, "\\s") || strstr(pattern, "\\W") ||
+           strstr(pattern, "\\D") || strstr(pattern, "\\n") || strstr(pattern, "(?s") ||
+           strstr(pattern, "\\x") || strstr(pattern, "\\v") || strstr(pattern, "\\R") ||
+           strstr(pattern, "\\N");
 }
 
-static int matcher_init(struct matcher *m, const struct watcher_rule *r, bool capture, struct adv_err *err)
+static int matcher_init(struct matcher *m, const struct watcher_rule *r, bool capture,
+                        struct adv_err *err)
 {
     const char *text = capture ? r->capture : r->pattern;
     uint32_t count = 0, entry = 0, groups = 0;
@@ -133,8 +142,8 @@ static int matcher_init(struct matcher *m, const struct watcher_rule *r, bool ca
     PCRE2_SIZE offset = 0;
     int code = 0;
 
-    m->code = pcre2_compile((PCRE2_SPTR) text, PCRE2_ZERO_TERMINATED, PCRE2_DUPNAMES | PCRE2_NEVER_BACKSLASH_C, &code,
-                            &offset, NULL);
+    m->code = pcre2_compile((PCRE2_SPTR) text, PCRE2_ZERO_TERMINATED,
+                            PCRE2_DUPNAMES | PCRE2_NEVER_BACKSLASH_C, &code, &offset, NULL);
     if (!m->code) {
         char why[120] = "";
         (void) pcre2_get_error_message(code, (PCRE2_UCHAR *) why, sizeof(why));
@@ -201,11 +210,14 @@ static int compile_database(struct engine *e, const struct watcher_rule *rules, 
             rc = no_memory(err);
     }
     if (rc == 0) {
-        hs_error_t code = hs_compile_multi(patterns, flags, ids, (unsigned) e->n_rules, HS_MODE_BLOCK, NULL, &e->db, &why);
-        if (code == HS_COMPILER_ERROR && why && why->expression >= 0 && (size_t) why->expression < e->n_rules)
+        hs_error_t code = hs_compile_multi(patterns, flags, ids, (unsigned) e->n_rules,
+                                           HS_MODE_BLOCK, NULL, &e->db, &why);
+        if (code == HS_COMPILER_ERROR && why && why->expression >= 0 &&
+            (size_t) why->expression < e->n_rules)
             rc = bad_pattern(err, &rules[why->expression], false, why->message);
         else if (code == HS_COMPILER_ERROR)
-            rc = adv_err_set(err, ADV_INVALID_ARGUMENT, "rules: %s", why ? why->message : "patterns are too large");
+            rc = adv_err_set(err, ADV_INVALID_ARGUMENT, "rules: %s",
+                             why ? why->message : "patterns are too large");
         else if (code != HS_SUCCESS || hs_alloc_scratch(e->db, &e->scratch) != HS_SUCCESS)
             rc = no_memory(err);
         (void) hs_free_compile_error(why);
@@ -218,7 +230,8 @@ static int compile_database(struct engine *e, const struct watcher_rule *rules, 
     return rc;
 }
 
-int engine_new(const struct watcher_rule *rules, size_t n_rules, struct engine **ret, struct adv_err *err)
+int engine_new(const struct watcher_rule *rules, size_t n_rules, struct engine **ret,
+               struct adv_err *err)
 {
     struct engine *e = calloc(1, sizeof(*e));
     int rc = 0;
@@ -292,7 +305,8 @@ static void add_hit(struct engine *e, struct hit h)
     e->hits[i] = h;
 }
 
-static int on_hit(unsigned id, unsigned long long from, unsigned long long to, unsigned flags, void *context)
+static int on_hit(unsigned id, unsigned long long from, unsigned long long to, unsigned flags,
+                  void *context)
 {
     struct engine *e = context;
     size_t at = to > 0 ? (size_t) to - 1 : 0; /* the last byte of the match */
@@ -308,13 +322,14 @@ static int on_hit(unsigned id, unsigned long long from, unsigned long long to, u
         return 1;
     }
     e->seen[id] = mark;
-    add_hit(e, (struct hit) { .line = (uint16_t) e->line_start,
-                              .len = (uint16_t) (e->line_end - e->line_start),
-                              .rule = (uint16_t) id });
+    add_hit(e, (struct hit){ .line = (uint16_t) e->line_start,
+                             .len = (uint16_t) (e->line_end - e->line_start),
+                             .rule = (uint16_t) id });
     return 0;
 }
 
-static void scan_block(struct engine *e, const char *text, size_t len, size_t base, engine_line_fn fn, void *ctx)
+static void scan_block(struct engine *e, const char *text, size_t len, size_t base,
+                       engine_line_fn fn, void *ctx)
 {
     if (len == 0)
         return;
@@ -355,11 +370,12 @@ void engine_scan(struct engine *e, const char *text, size_t len, engine_line_fn 
 
 /* --- second pass --- */
 
-static bool run(struct engine *e, const struct matcher *m, const char *text, size_t len, bool anchored,
-                struct engine_match *ret)
+static bool run(struct engine *e, const struct matcher *m, const char *text, size_t len,
+                bool anchored, struct engine_match *ret)
 {
     PCRE2_SIZE *v;
-    int rc = pcre2_match(m->code, (PCRE2_SPTR) text, len, 0, anchored ? PCRE2_ANCHORED : 0, e->data, e->context);
+    int rc = pcre2_match(m->code, (PCRE2_SPTR) text, len, 0, anchored ? PCRE2_ANCHORED : 0, e->data,
+                         e->context);
 
     if (rc < 0) {
         e->limit_hits += rc != PCRE2_ERROR_NOMATCH;
@@ -369,16 +385,18 @@ static bool run(struct engine *e, const struct matcher *m, const char *text, siz
     for (size_t i = 0; i < m->n_groups; i++) {
         size_t g = m->group[i];
         if ((int) g < rc && v[2 * g] != PCRE2_UNSET && v[2 * g + 1] > v[2 * g])
-            ret->capture[m->what[i]] = (struct engine_span) { text + v[2 * g], v[2 * g + 1] - v[2 * g] };
+            ret->capture[m->what[i]] =
+                (struct engine_span){ text + v[2 * g], v[2 * g + 1] - v[2 * g] };
     }
     return true;
 }
 
-bool engine_confirm(struct engine *e, size_t rule, const char *line, size_t len, size_t body, struct engine_match *ret)
+bool engine_confirm(struct engine *e, size_t rule, const char *line, size_t len, size_t body,
+                    struct engine_match *ret)
 {
     const struct compiled *c = &e->rules[rule];
 
-    *ret = (struct engine_match) { 0 };
+    *ret = (struct engine_match){ 0 };
     if (c->use_pattern) {
         bool anchored = c->begins && !c->use_capture;
         size_t skip = anchored ? body : 0;
@@ -397,7 +415,9 @@ size_t engine_find(struct engine *e, size_t rule, const char *line, size_t len)
 {
     struct engine_match m;
 
-    return run(e, &e->rules[rule].pattern, line, len, false, &m) ? pcre2_get_ovector_pointer(e->data)[0] : 0;
+    return run(e, &e->rules[rule].pattern, line, len, false, &m)
+               ? pcre2_get_ovector_pointer(e->data)[0]
+               : 0;
 }
 
 char *engine_work(struct engine *e)
@@ -405,7 +425,8 @@ char *engine_work(struct engine *e)
     return e->work;
 }
 
-size_t engine_excerpt(struct engine *e, const char *line, size_t len, size_t start, char *dst, size_t cap)
+size_t engine_excerpt(struct engine *e, const char *line, size_t len, size_t start, char *dst,
+                      size_t cap)
 {
     size_t show = 0, from, to, mark, n;
 

@@ -34,21 +34,25 @@ struct engine_match {
     struct engine_span capture[ENGINE_N_CAPTURES];
 };
 
-#define ENGINE_LINE_MAX  16384 /* bytes of a line that count; also the most that one engine_scan() takes */
+/* bytes of a line that count; also the most that one engine_scan() takes */
+#define ENGINE_LINE_MAX  16384
 #define ENGINE_WORK_SIZE (ENGINE_LINE_MAX + 64)
 
 /* @rules are borrowed and must outlive the engine.
  * Errors: -ADV_INVALID_ARGUMENT (a pattern; message "file:line:column: ..."), -ADV_RESOURCE_EXHAUSTED. */
-adv_must_check int engine_new(const struct watcher_rule *rules, size_t n_rules, struct engine **ret, struct adv_err *err);
+adv_must_check int engine_new(const struct watcher_rule *rules, size_t n_rules, struct engine **ret,
+                              struct adv_err *err);
 struct engine *engine_free(struct engine *e);
 
 /* For each line of @text with candidates, in order: the line without its '\n' and the rules in ascending order.
  * @text is at most ENGINE_LINE_MAX bytes and made of whole lines; only the last may lack its '\n'. */
-typedef void (*engine_line_fn)(void *ctx, const char *line, size_t len, size_t offset, const uint16_t *rules, size_t n);
+typedef void (*engine_line_fn)(void *ctx, const char *line, size_t len, size_t offset,
+                               const uint16_t *rules, size_t n);
 void engine_scan(struct engine *e, const char *text, size_t len, engine_line_fn fn, void *ctx);
 
 /* True when @rule matches @line, of which @body is the offset behind the launcher's prefix. */
-bool engine_confirm(struct engine *e, size_t rule, const char *line, size_t len, size_t body, struct engine_match *ret);
+bool engine_confirm(struct engine *e, size_t rule, const char *line, size_t len, size_t body,
+                    struct engine_match *ret);
 
 /* Where @rule's pattern begins to match in @line; 0 when it does not. */
 size_t engine_find(struct engine *e, size_t rule, const char *line, size_t len);
@@ -57,7 +61,8 @@ size_t engine_find(struct engine *e, size_t rule, const char *line, size_t len);
 char *engine_work(struct engine *e);
 
 /* An excerpt of at most @cap - 1 bytes of @line around @start: valid UTF-8, secrets replaced by "***". */
-size_t engine_excerpt(struct engine *e, const char *line, size_t len, size_t start, char *dst, size_t cap);
+size_t engine_excerpt(struct engine *e, const char *line, size_t len, size_t start, char *dst,
+                      size_t cap);
 
 /* How often PCRE2 gave up on a line because of its limits. */
 uint64_t engine_limit_hits(const struct engine *e);

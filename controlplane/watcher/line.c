@@ -69,7 +69,9 @@ static size_t match_timestamp(const char *p, const char *end)
     if ((size_t) (end - p) < sizeof(shape))
         return 0;
     for (size_t i = 0; shape[i]; i++, q++) {
-        if (shape[i] == 'd' ? !digit(*q) : shape[i] == '?' ? *q != 'T' && *q != ' ' : *q != shape[i])
+        if (shape[i] == 'd'   ? !digit(*q)
+            : shape[i] == '?' ? *q != 'T' && *q != ' '
+                              : *q != shape[i])
             return 0;
     }
     if (q < end && (*q == '.' || *q == ','))
@@ -165,7 +167,8 @@ static size_t match_actor(const char *p, const char *end, struct line_prefix *f)
             pid = true;
         if (!ip && has(q, close, "ip=")) {
             ip = q + 3;
-            for (ip_end = ip; ip_end < close && (word(*ip_end) || *ip_end == '.' || *ip_end == ':' || *ip_end == '-');)
+            for (ip_end = ip; ip_end < close && (word(*ip_end) || *ip_end == '.' ||
+                                                 *ip_end == ':' || *ip_end == '-');)
                 ip_end++;
         }
     }
@@ -220,7 +223,7 @@ void line_parse_prefix(const char *line, size_t len, struct line_prefix *ret)
 {
     const char *p = line, *end = line + len;
 
-    *ret = (struct line_prefix) { .rank = -1, .local_rank = -1, .task = -1, .key = 2166136261u };
+    *ret = (struct line_prefix){ .rank = -1, .local_rank = -1, .task = -1, .key = 2166136261u };
     for (int i = 0; i < MAX_LABELS; i++) {
         size_t n = match_timestamp(p, end);
 

@@ -10,11 +10,11 @@
 #include "common/macros.h"
 
 struct line_prefix {
-    size_t body;     /* where the message begins */
-    uint32_t key;    /* equal for lines of one printer (the time stamp does not count) */
-    int rank;        /* -1: not said; so the two below */
+    size_t body;  /* where the message begins */
+    uint32_t key; /* equal for lines of one printer (the time stamp does not count) */
+    int rank;     /* -1: not said; so the two below */
     int local_rank;
-    int task;        /* srun's label; with one launcher per node not a rank */
+    int task;         /* srun's label; with one launcher per node not a rank */
     const char *node; /* as written, in the line; NULL: not said */
     size_t node_len;
 };

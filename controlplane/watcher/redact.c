@@ -21,7 +21,8 @@ struct redact {
 
 static const char shapes[] =
     /* heads that say what they are */
-    "\\b(?<s>(?:hf_|gh[pousr]_|github_pat_|glpat-|xox[abeprs]-|sk-|sk_live_|rk_live_|pypi-|npm_|dckr_pat_|nvapi-|AIza|ya29\\.|"
+    "\\b(?<s>(?:hf_|gh[pousr]_|github_pat_|glpat-|xox[abeprs]-|sk-|sk_live_|rk_live_|pypi-|npm_|"
+    "dckr_pat_|nvapi-|AIza|ya29\\.|"
     "eyJ[\\w-]{6,}\\.)[\\w.-]{8,})"
     "|\\b(?<s>(?:AKIA|ASIA|AGPA|AROA)[A-Z0-9]{12,})\\b"
     /* scheme://user:password@host, also without a user */
@@ -29,12 +30,16 @@ static const char shapes[] =
     /* Authorization: Bearer x */
     "|(?i:\\b(?:bearer|basic|authorization[\"']?[:=] ?[\"']?(?:token)?) +)(?<s>[\\w.~+/=-]{8,})"
     /* signed URLs */
-    "|(?i:[?&](?:sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|x-goog-signature|token|key|sv)=)"
+    "|(?i:[?&](?:sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|x-goog-"
+    "signature|token|key|sv)=)"
     "(?<s>[^&\\s\"']{3,})"
     /* name = value, name: value, \"name\": \"value\", --name value */
-    "|(?i:(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key(?:[_-]?id)?|private[_-]?key|auth[_-]?key|"
-    "credentials?)[\\w-]{0,20}[\"']?(?: ?[=:] ?| is )[\"']?)(?!(?i:[\\d.,e+-]+|none|null|true|false|"
-    "not|is|the|for|to|was|has|in|of|and|file|ids?|error|expired|invalid|found)\\b)(?<s>[^\\s\"',;&}\\])]{4,})"
+    "|(?i:(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key(?:[_-]?id)?|"
+    "private[_-]?key|auth[_-]?key|"
+    "credentials?)[\\w-]{0,20}[\"']?(?: ?[=:] ?| is "
+    ")[\"']?)(?!(?i:[\\d.,e+-]+|none|null|true|false|"
+    "not|is|the|for|to|was|has|in|of|and|file|ids?|error|expired|invalid|found)\\b)(?<s>[^\\s\"',;&"
+    "}\\])]{4,})"
     "|(?i:--[\\w-]{0,30}(?:password|secret|token|key)[\\w-]{0,20} )(?<s>[^\\s-]\\S{3,})"
     "|-----BEGIN [A-Z ]*PRIVATE KEY-----(?<s>.{3,})";
 
@@ -46,13 +51,15 @@ int redact_new(struct redact **ret, struct adv_err *err)
 
     if (!r)
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "redaction: no memory");
-    r->code = pcre2_compile((PCRE2_SPTR) shapes, PCRE2_ZERO_TERMINATED, PCRE2_DUPNAMES, &code, &offset, NULL);
+    r->code = pcre2_compile((PCRE2_SPTR) shapes, PCRE2_ZERO_TERMINATED, PCRE2_DUPNAMES, &code,
+                            &offset, NULL);
     r->context = pcre2_match_context_create(NULL);
     if (r->code)
         r->data = pcre2_match_data_create_from_pattern(r->code, NULL);
     if (!r->code || !r->data || !r->context) {
         (void) redact_free(r);
-        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "redaction: pattern not compiled (%d at %zu)", code, offset);
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED,
+                           "redaction: pattern not compiled (%d at %zu)", code, offset);
     }
     (void) pcre2_set_match_limit(r->context, MATCH_LIMIT);
     (void) pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE); /* without JIT it is only slower */

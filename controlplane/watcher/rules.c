@@ -38,12 +38,14 @@ struct watcher_rules {
 
 /* --- words --- */
 
-static const char *const kind_words[] = { "signature", "notice",   "progress", "checkpoint",
-                                          "resume",    "finished", "healthy",  "traceback", "caught" };
-static const char *const class_words[] = { "unknown",         "gpu_hardware",  "gpu_memory",        "network_fabric",
-                                           "storage",         "host_memory",   "node_failure",      "application_bug",
-                                           "configuration",   "transient_service", "preemption",    "time_limit",
-                                           "user_cancel",     "interference" };
+static const char *const kind_words[] = { "signature",  "notice",    "progress",
+                                          "checkpoint", "resume",    "finished",
+                                          "healthy",    "traceback", "caught" };
+static const char *const class_words[] = { "unknown",           "gpu_hardware",    "gpu_memory",
+                                           "network_fabric",    "storage",         "host_memory",
+                                           "node_failure",      "application_bug", "configuration",
+                                           "transient_service", "preemption",      "time_limit",
+                                           "user_cancel",       "interference" };
 static const char *const anomaly_words[] = { "crash", "hang" };
 static const char *const retryable_words[] = { "maybe", "yes", "no" };
 static const char *const blames_words[] = { "none", "node", "reporter" };
@@ -90,12 +92,15 @@ enum key {
     N_KEYS,
 };
 
-static const char *const key_names[N_KEYS] = { "id",     "kind",  "class", "anomaly", "retryable", "precedence", "scope", "blames",
-                                               "terminal", "unit", "begins", "after",  "pattern",   "capture",    "examples" };
+static const char *const key_names[N_KEYS] = { "id",        "kind",       "class",   "anomaly",
+                                               "retryable", "precedence", "scope",   "blames",
+                                               "terminal",  "unit",       "begins",  "after",
+                                               "pattern",   "capture",    "examples" };
 
 #define BIT(k) (1u << (k))
-#define FAULT_KEYS                                                                                             \
-    (BIT(KEY_CLASS) | BIT(KEY_ANOMALY) | BIT(KEY_RETRYABLE) | BIT(KEY_SCOPE) | BIT(KEY_BLAMES) | BIT(KEY_TERMINAL))
+#define FAULT_KEYS                                                                                 \
+    (BIT(KEY_CLASS) | BIT(KEY_ANOMALY) | BIT(KEY_RETRYABLE) | BIT(KEY_SCOPE) | BIT(KEY_BLAMES) |   \
+     BIT(KEY_TERMINAL))
 #define BASE_KEYS (BIT(KEY_ID) | BIT(KEY_KIND) | BIT(KEY_PATTERN) | BIT(KEY_EXAMPLES))
 
 static unsigned required_keys(enum watcher_kind kind)
@@ -118,7 +123,8 @@ static unsigned optional_keys(enum watcher_kind kind)
 {
     unsigned more = BIT(KEY_CAPTURE) | BIT(KEY_BEGINS);
 
-    return kind == WATCHER_KIND_SIGNATURE || kind == WATCHER_KIND_NOTICE ? more | BIT(KEY_AFTER) : more;
+    return kind == WATCHER_KIND_SIGNATURE || kind == WATCHER_KIND_NOTICE ? more | BIT(KEY_AFTER)
+                                                                         : more;
 }
 
 /* --- reading --- */
@@ -133,7 +139,8 @@ struct reader {
 
 static int at_mark(struct reader *r, yaml_mark_t mark, struct adv_err *err, const char *what)
 {
-    return adv_err_set(err, ADV_INVALID_ARGUMENT, "%s:%zu:%zu: %s", r->file, mark.line + 1, mark.column + 1, what);
+    return adv_err_set(err, ADV_INVALID_ARGUMENT, "%s:%zu:%zu: %s", r->file, mark.line + 1,
+                       mark.column + 1, what);
 }
 
 static int ADV_PRINTF(3, 4) at_event(struct reader *r, struct adv_err *err, const char *fmt, ...)
@@ -168,7 +175,8 @@ static int next(struct reader *r, struct adv_err *err)
     return 0;
 }
 
-static int next_is(struct reader *r, yaml_event_type_t type, const char *expected, struct adv_err *err)
+static int next_is(struct reader *r, yaml_event_type_t type, const char *expected,
+                   struct adv_err *err)
 {
     int rc = next(r, err);
 
@@ -205,7 +213,8 @@ static int take_text(struct reader *r, const char *expected, char **ret, struct 
     return *ret ? 0 : adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "rules: no memory");
 }
 
-static int take_word(struct reader *r, const char *const *words, size_t n, int *ret, struct adv_err *err)
+static int take_word(struct reader *r, const char *const *words, size_t n, int *ret,
+                     struct adv_err *err)
 {
     char list[160] = "";
     size_t used = 0;
@@ -224,13 +233,13 @@ static int take_word(struct reader *r, const char *const *words, size_t n, int *
     return at_event(r, err, "\"%.40s\", expected one of: %s", text_of(r), list);
 }
 
-#define TAKE_WORD(r, words, field, err)                                         \
-    do {                                                                        \
-        int word_ = 0;                                                          \
-        int rc_ = take_word((r), (words), ADV_ARRAY_LEN(words), &word_, (err)); \
-        if (rc_ < 0)                                                            \
-            return rc_;                                                         \
-        (field) = (__typeof__(field)) word_;                                    \
+#define TAKE_WORD(r, words, field, err)                                                            \
+    do {                                                                                           \
+        int word_ = 0;                                                                             \
+        int rc_ = take_word((r), (words), ADV_ARRAY_LEN(words), &word_, (err));                    \
+        if (rc_ < 0)                                                                               \
+            return rc_;                                                                            \
+        (field) = (__typeof__(field)) word_;                                                       \
     } while (0)
 
 static int take_id(struct reader *r, struct watcher_rule *rule, struct adv_err *err)
@@ -241,17 +250,20 @@ static int take_id(struct reader *r, struct watcher_rule *rule, struct adv_err *
         return rc;
     size_t len = strlen(text_of(r));
     if (len > MAX_ID || strspn(text_of(r), "abcdefghijklmnopqrstuvwxyz0123456789-") != len)
-        return at_event(r, err, "\"%.70s\", expected lower case letters, digits and '-', at most %d", text_of(r), MAX_ID);
+        return at_event(r, err,
+                        "\"%.70s\", expected lower case letters, digits and '-', at most %d",
+                        text_of(r), MAX_ID);
     for (size_t i = 0; i < r->set->n; i++) {
         const struct watcher_rule *other = &r->set->rules[i];
         if (other != rule && adv_streq(other->id, text_of(r)))
-            return at_event(r, err, "rule %s stands in %s:%u already, expected a new name", other->id, other->file,
-                            other->line);
+            return at_event(r, err, "rule %s stands in %s:%u already, expected a new name",
+                            other->id, other->file, other->line);
     }
     return take_text(r, "a rule name", &rule->id, err);
 }
 
-static int take_examples_list(struct reader *r, char ***ret_list, size_t *ret_n, struct adv_err *err)
+static int take_examples_list(struct reader *r, char ***ret_list, size_t *ret_n,
+                              struct adv_err *err)
 {
     int rc = next_is(r, YAML_SEQUENCE_START_EVENT, "a list of example lines", err);
     char **list;
@@ -276,7 +288,9 @@ static int take_examples_list(struct reader *r, char ***ret_list, size_t *ret_n,
             return rc;
         (*ret_n)++;
     }
-    return *ret_n >= MIN_EXAMPLES ? 0 : at_mark(r, begin, err, "too few examples, expected at least two");
+    return *ret_n >= MIN_EXAMPLES
+               ? 0
+               : at_mark(r, begin, err, "too few examples, expected at least two");
 }
 
 static int take_examples(struct reader *r, struct watcher_rule *rule, struct adv_err *err)
@@ -299,14 +313,18 @@ static int take_examples(struct reader *r, struct watcher_rule *rule, struct adv
         else if (adv_streq(text_of(r), "negative") && !rule->negative)
             rc = take_examples_list(r, &rule->negative, &rule->n_negative, err);
         else
-            rc = at_event(r, err, "\"%.40s\" here, expected positive and negative, each once", text_of(r));
+            rc = at_event(r, err, "\"%.40s\" here, expected positive and negative, each once",
+                          text_of(r));
         if (rc < 0)
             return rc;
     }
-    return rule->positive && rule->negative ? 0 : at_mark(r, begin, err, "expected both positive and negative examples");
+    return rule->positive && rule->negative
+               ? 0
+               : at_mark(r, begin, err, "expected both positive and negative examples");
 }
 
-static int take_value(struct reader *r, enum key key, struct watcher_rule *rule, struct adv_err *err)
+static int take_value(struct reader *r, enum key key, struct watcher_rule *rule,
+                      struct adv_err *err)
 {
     int64_t number = 0;
     int word = 0, rc;
@@ -371,8 +389,8 @@ static int take_value(struct reader *r, enum key key, struct watcher_rule *rule,
     return at_event(r, err, "unknown key");
 }
 
-static int check_keys(struct reader *r, const struct watcher_rule *rule, unsigned have, const yaml_mark_t *where,
-                      struct adv_err *err)
+static int check_keys(struct reader *r, const struct watcher_rule *rule, unsigned have,
+                      const yaml_mark_t *where, struct adv_err *err)
 {
     yaml_mark_t begin = { .line = rule->line - 1, .column = rule->column - 1 };
     unsigned need = BASE_KEYS, may;
@@ -383,16 +401,17 @@ static int check_keys(struct reader *r, const struct watcher_rule *rule, unsigne
         may = need | optional_keys(rule->kind);
         for (int k = 0; k < N_KEYS; k++) {
             if (have & ~may & BIT(k)) {
-                (void) snprintf(what, sizeof(what), "%s does not belong to kind %s, expected it to be absent", key_names[k],
-                                kind_words[rule->kind]);
+                (void) snprintf(what, sizeof(what),
+                                "%s does not belong to kind %s, expected it to be absent",
+                                key_names[k], kind_words[rule->kind]);
                 return at_mark(r, where[k], err, what);
             }
         }
     }
     for (int k = 0; k < N_KEYS; k++) {
         if (need & ~have & BIT(k)) {
-            (void) snprintf(what, sizeof(what), "rule %s has no %s, expected one", rule->id ? rule->id : "without a name",
-                            key_names[k]);
+            (void) snprintf(what, sizeof(what), "rule %s has no %s, expected one",
+                            rule->id ? rule->id : "without a name", key_names[k]);
             return at_mark(r, begin, err, what);
         }
     }
@@ -416,8 +435,8 @@ static int add_rule(struct reader *r, struct watcher_rule **ret, struct adv_err 
         set->cap = cap;
     }
     *ret = &set->rules[set->n++];
-    **ret = (struct watcher_rule) { .line = (unsigned) r->event.start_mark.line + 1,
-                                    .column = (unsigned) r->event.start_mark.column + 1 };
+    **ret = (struct watcher_rule){ .line = (unsigned) r->event.start_mark.line + 1,
+                                   .column = (unsigned) r->event.start_mark.column + 1 };
     (*ret)->file = strdup(r->file);
     return (*ret)->file ? 0 : adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "rules: no memory");
 }
@@ -503,19 +522,21 @@ static int read_document(struct reader *r, struct adv_err *err)
             return rc;
     }
     if (!have[0] || !have[1])
-        return at_mark(r, begin, err, have[0] ? "no rules, expected a list" : "no version, expected version: 1");
+        return at_mark(r, begin, err,
+                       have[0] ? "no rules, expected a list" : "no version, expected version: 1");
     rc = next_is(r, YAML_DOCUMENT_END_EVENT, "the end of the document", err);
     return rc < 0 ? rc : next_is(r, YAML_STREAM_END_EVENT, "one document", err);
 }
 
-static int read_source(struct watcher_rules *set, const struct watcher_rules_source *src, struct adv_err *err)
+static int read_source(struct watcher_rules *set, const struct watcher_rules_source *src,
+                       struct adv_err *err)
 {
     struct reader r = { .file = src->name, .set = set };
     int rc;
 
     if (src->len > WATCHER_RULES_MAX_FILE_BYTES)
-        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "%s:1:1: %zu bytes, expected at most %d", src->name, src->len,
-                           WATCHER_RULES_MAX_FILE_BYTES);
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "%s:1:1: %zu bytes, expected at most %d",
+                           src->name, src->len, WATCHER_RULES_MAX_FILE_BYTES);
     if (!yaml_parser_initialize(&r.parser))
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "rules: no memory");
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
@@ -536,8 +557,8 @@ static int compare_sources(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-static int make_version(struct watcher_rules *set, const struct watcher_rules_source *const *order, size_t n,
-                        struct adv_err *err)
+static int make_version(struct watcher_rules *set, const struct watcher_rules_source *const *order,
+                        size_t n, struct adv_err *err)
 {
     ADV_AUTO_DONE(adv_sha256) h = { 0 };
     uint8_t digest[ADV_SHA256_LEN];
@@ -561,8 +582,8 @@ static int make_version(struct watcher_rules *set, const struct watcher_rules_so
     return rc;
 }
 
-int watcher_rules_parse(const struct watcher_rules_source *sources, size_t n, struct watcher_rules **ret,
-                        struct adv_err *err)
+int watcher_rules_parse(const struct watcher_rules_source *sources, size_t n,
+                        struct watcher_rules **ret, struct adv_err *err)
 {
     ADV_AUTO(watcher_rules) set = calloc(1, sizeof(*set));
     adv_auto_free const struct watcher_rules_source **order = calloc(n ? n : 1, sizeof(*order));
@@ -589,7 +610,8 @@ int watcher_rules_parse(const struct watcher_rules_source *sources, size_t n, st
 }
 
 /* Appends the file and ends it with a NUL byte that does not count. */
-static int slurp(int dir_fd, const char *name, struct adv_buf *out, size_t *ret_len, struct adv_err *err)
+static int slurp(int dir_fd, const char *name, struct adv_buf *out, size_t *ret_len,
+                 struct adv_err *err)
 {
     adv_auto_close int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     struct stat st;
@@ -598,11 +620,13 @@ static int slurp(int dir_fd, const char *name, struct adv_buf *out, size_t *ret_
     if (fd < 0 || fstat(fd, &st) < 0)
         return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "%s", name);
     if (!S_ISREG(st.st_mode))
-        return adv_err_set(err, ADV_INVALID_ARGUMENT, "%s:1:1: not a file, expected a regular one", name);
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "%s:1:1: not a file, expected a regular one",
+                           name);
     for (;;) {
         void *space = adv_buf_reserve(out, 65536);
         if (!space)
-            return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "%s: rules are too large, expected at most %d bytes", name,
+            return adv_err_set(err, ADV_RESOURCE_EXHAUSTED,
+                               "%s: rules are too large, expected at most %d bytes", name,
                                MAX_TOTAL_BYTES);
         ssize_t n = read(fd, space, 65536);
         if (n < 0 && errno == EINTR)
@@ -634,16 +658,18 @@ int watcher_rules_load(const char *dir, struct watcher_rules **ret, struct adv_e
     int n, rc = 0;
 
     if (fd < 0)
-        return adv_err_set_errno(err, errno == ENOENT ? ADV_NOT_FOUND : ADV_UNAVAILABLE, errno, "rules folder %s", dir);
+        return adv_err_set_errno(err, errno == ENOENT ? ADV_NOT_FOUND : ADV_UNAVAILABLE, errno,
+                                 "rules folder %s", dir);
     n = scandir(dir, &names, is_rule_file, alphasort);
     if (n < 0)
         return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "rules folder %s", dir);
     adv_buf_init(&text, MAX_TOTAL_BYTES);
     if (n > MAX_FILES)
-        rc = adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "rules folder %s: %d files, expected at most %d", dir, n, MAX_FILES);
+        rc = adv_err_set(err, ADV_RESOURCE_EXHAUSTED,
+                         "rules folder %s: %d files, expected at most %d", dir, n, MAX_FILES);
     for (int i = 0; i < n && rc == 0; i++) {
         start[i] = text.len;
-        sources[i] = (struct watcher_rules_source) { .name = names[i]->d_name };
+        sources[i] = (struct watcher_rules_source){ .name = names[i]->d_name };
         rc = slurp(fd, names[i]->d_name, &text, &sources[i].len, err);
     }
     for (int i = 0; i < n && rc == 0; i++)
@@ -729,7 +755,8 @@ struct look {
     bool found;
 };
 
-static void note_line(void *ctx, const char *line, size_t len, size_t offset, const uint16_t *rules, size_t n)
+static void note_line(void *ctx, const char *line, size_t len, size_t offset, const uint16_t *rules,
+                      size_t n)
 {
     struct look *look = ctx;
     struct engine_match m;
@@ -741,8 +768,8 @@ static void note_line(void *ctx, const char *line, size_t len, size_t offset, co
 }
 
 /* True when @rule is what the watcher reports for @text; for kinds that are never reported, when it matches. */
-static int example_matches(struct watcher_rules *rules, const struct watcher_rule *rule, const char *text, bool *ret,
-                           struct adv_err *err)
+static int example_matches(struct watcher_rules *rules, const struct watcher_rule *rule,
+                           const char *text, bool *ret, struct adv_err *err)
 {
     if (rule->kind >= WATCHER_KIND_HEALTHY) {
         struct look look = { .set = rules, .rule = rule };
@@ -751,7 +778,9 @@ static int example_matches(struct watcher_rules *rules, const struct watcher_rul
         return 0;
     }
     const struct watcher_rule *wanted = rule;
-    struct watcher_scan_options o = { .stream = rule->scope == WATCHER_SCOPE_ANY ? WATCHER_SCOPE_APPLICATION : rule->scope,
+    struct watcher_scan_options o = { .stream = rule->scope == WATCHER_SCOPE_ANY
+                                                    ? WATCHER_SCOPE_APPLICATION
+                                                    : rule->scope,
                                       .fn = note_rule,
                                       .ctx = &wanted };
     struct watcher_scan *s = NULL;
@@ -773,12 +802,14 @@ int watcher_rules_check_examples(struct watcher_rules *rules, struct adv_err *er
         for (size_t k = 0; k < r->n_positive + r->n_negative; k++) {
             bool positive = k < r->n_positive, match = false;
             size_t number = positive ? k : k - r->n_positive;
-            int rc = example_matches(rules, r, positive ? r->positive[number] : r->negative[number], &match, err);
+            int rc = example_matches(rules, r, positive ? r->positive[number] : r->negative[number],
+                                     &match, err);
 
             if (rc < 0)
                 return rc;
             if (match != positive)
-                return adv_err_set(err, ADV_FAILED_PRECONDITION, "%s:%u:%u: rule %s: %s example %zu %s", r->file, r->line,
+                return adv_err_set(err, ADV_FAILED_PRECONDITION,
+                                   "%s:%u:%u: rule %s: %s example %zu %s", r->file, r->line,
                                    r->column, r->id, positive ? "positive" : "negative", number + 1,
                                    positive ? "does not match" : "matches");
         }

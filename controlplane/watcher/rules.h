@@ -49,8 +49,8 @@ enum watcher_unit { WATCHER_UNIT_ITEM = 0, WATCHER_UNIT_STEP, WATCHER_UNIT_EPOCH
 /* Where a text is believed; also what a scanned stream is. */
 enum watcher_scope {
     WATCHER_SCOPE_APPLICATION = 0, /* output of the job */
-    WATCHER_SCOPE_NODE,            /* kernel, driver, fabric manager; believed in the job's output too */
-    WATCHER_SCOPE_SCHEDULER,       /* logs of the scheduler's daemons */
+    WATCHER_SCOPE_NODE,      /* kernel, driver, fabric manager; believed in the job's output too */
+    WATCHER_SCOPE_SCHEDULER, /* logs of the scheduler's daemons */
     WATCHER_SCOPE_ANY,
 };
 
@@ -98,11 +98,12 @@ struct watcher_rules_source {
  * Owner:   caller, watcher_rules_unref().
  * Errors:  -ADV_INVALID_ARGUMENT, message "file:line:column: what is wrong, what was expected"; -ADV_NOT_FOUND (no such
  *          folder, or no rules in it); -ADV_UNAVAILABLE (reading failed); -ADV_RESOURCE_EXHAUSTED (no memory, too big). */
-adv_must_check int watcher_rules_load(const char *dir, struct watcher_rules **ret, struct adv_err *err);
+adv_must_check int watcher_rules_load(const char *dir, struct watcher_rules **ret,
+                                      struct adv_err *err);
 
 /* The same from memory. The order of @sources does not matter. */
-adv_must_check int watcher_rules_parse(const struct watcher_rules_source *sources, size_t n, struct watcher_rules **ret,
-                                       struct adv_err *err);
+adv_must_check int watcher_rules_parse(const struct watcher_rules_source *sources, size_t n,
+                                       struct watcher_rules **ret, struct adv_err *err);
 
 struct watcher_rules *watcher_rules_ref(struct watcher_rules *rules);
 struct watcher_rules *watcher_rules_unref(struct watcher_rules *rules); /* NULL */

@@ -20,21 +20,22 @@
 
 #include "controlplane/watcher/watcher.h"
 
-#include <stdio.h>
 
 #include "common/buf.h"
 #include "common/utf8.h"
 #include "controlplane/watcher/engine.h"
 #include "controlplane/watcher/line.h"
 
-#define TRACEBACKS      8
-#define TRACEBACK_BYTES 262144 /* a traceback longer than this is not waited for: deep recursions print 100 kB */
-#define CAUGHT_BYTES    1024   /* between the announcement of a caught exception and its traceback */
-#define CAUGHT_SPAN     16384  /* such a traceback is short */
-#define CAUGHT_CALMS    79     /* precedence up to which a caught exception is no signature, as for most healthy rules */
-#define SERIES          6      /* progress rules that speak in one stream; real ones have one to three */
-#define REPEATS_SHOWN   16
-#define CARRY_KEPT      1024 /* an idle scan keeps at most this much room for an unfinished line */
+#define TRACEBACKS 8
+/* a traceback longer than this is not waited for: deep recursions print 100 kB */
+#define TRACEBACK_BYTES 262144
+#define CAUGHT_BYTES    1024  /* between the announcement of a caught exception and its traceback */
+#define CAUGHT_SPAN     16384 /* such a traceback is short */
+/* precedence up to which a caught exception is no signature, as for most healthy rules */
+#define CAUGHT_CALMS  79
+#define SERIES        6 /* progress rules that speak in one stream; real ones have one to three */
+#define REPEATS_SHOWN 16
+#define CARRY_KEPT    1024 /* an idle scan keeps at most this much room for an unfinished line */
 
 #define MAX_STEP INT64_C(999999999999)
 
@@ -78,7 +79,8 @@ struct watcher_scan {
     int64_t observe_wall_us;
 };
 
-static const char *const type_names[] = { "SIGNATURE", "NOTICE", "PROGRESS", "CHECKPOINT", "RESUMED", "FINISHED" };
+static const char *const type_names[] = { "SIGNATURE",  "NOTICE",  "PROGRESS",
+                                          "CHECKPOINT", "RESUMED", "FINISHED" };
 
 const char *watcher_finding_type_name(enum watcher_finding_type type)
 {
@@ -123,7 +125,8 @@ static bool believed(const struct watcher_scan *s, const struct watcher_rule *r)
 static int find_traceback(const struct watcher_scan *s, uint32_t key, uint64_t offset)
 {
     for (int i = 0; i < TRACEBACKS; i++) {
-        if (s->traceback[i].open && s->traceback[i].key == key && offset - s->traceback[i].offset <= TRACEBACK_BYTES)
+        if (s->traceback[i].open && s->traceback[i].key == key &&
+            offset - s->traceback[i].offset <= TRACEBACK_BYTES)
             return i;
     }
     return -1;
@@ -140,11 +143,13 @@ static void open_traceback(struct watcher_scan *s, uint32_t key, uint64_t offset
             known = true;
             break;
         }
-        if (s->traceback[slot].open && (!s->traceback[i].open || s->traceback[i].offset < s->traceback[slot].offset))
+        if (s->traceback[slot].open &&
+            (!s->traceback[i].open || s->traceback[i].offset < s->traceback[slot].offset))
             slot = i;
     }
     /* "Exception ignored in" comes before its traceback */
-    s->traceback[slot].caught = caught || (known && s->traceback[slot].caught && offset - s->traceback[slot].offset < CAUGHT_BYTES);
+    s->traceback[slot].caught = caught || (known && s->traceback[slot].caught &&
+                                           offset - s->traceback[slot].offset < CAUGHT_BYTES);
     s->traceback[slot].key = key;
     s->traceback[slot].open = true;
     s->traceback[slot].offset = offset;
@@ -186,7 +191,7 @@ static bool worth_telling(struct watcher_scan *s, size_t rule, uint32_t *ret_cou
         return true;
     r = &s->repeats[rule];
     if (r->generation != s->generation)
-        *r = (struct repeat) { .generation = s->generation };
+        *r = (struct repeat){ .generation = s->generation };
     if (r->count < UINT16_MAX)
         r->count++;
     *ret_count = r->count;
@@ -199,8 +204,9 @@ struct candidate {
     struct engine_match match;
 };
 
-static void tell(struct watcher_scan *s, enum watcher_finding_type type, const struct candidate *c, const char *line,
-                 size_t len, size_t offset, const struct line_prefix *prefix, bool in_traceback)
+static void tell(struct watcher_scan *s, enum watcher_finding_type type, const struct candidate *c,
+                 const char *line, size_t len, size_t offset, const struct line_prefix *prefix,
+                 bool in_traceback)
 {
     const struct watcher_rule *r = &s->list[c->rule];
     const struct engine_span *cap = c->match.capture;
@@ -249,20 +255,23 @@ static void tell(struct watcher_scan *s, enum watcher_finding_type type, const s
     else
         memcpy(f.node, f.reporter, sizeof(f.node));
     if (cap[ENGINE_CAPTURE_DEVICE].s)
-        put_text(f.device, sizeof(f.device), cap[ENGINE_CAPTURE_DEVICE].s, cap[ENGINE_CAPTURE_DEVICE].len);
+        put_text(f.device, sizeof(f.device), cap[ENGINE_CAPTURE_DEVICE].s,
+                 cap[ENGINE_CAPTURE_DEVICE].len);
     if (type != WATCHER_PROGRESS) {
         size_t start = len < sizeof(f.excerpt) ? 0 : engine_find(s->engine, c->rule, line, len);
         (void) engine_excerpt(s->engine, line, len, start, f.excerpt, sizeof(f.excerpt));
         if (adv_sha256(line, len, f.sha256, NULL) < 0)
-            memset(f.sha256, 0, sizeof(f.sha256)); /* no memory: a finding without identity is better than none */
+            memset(
+                f.sha256, 0,
+                sizeof(f.sha256)); /* no memory: a finding without identity is better than none */
     }
     s->stats.findings++;
     s->fn(s->ctx, &f);
 }
 
 /* True when a healthy rule speaks against a signature of this precedence. */
-static bool calmed(struct watcher_scan *s, int precedence, const char *line, size_t len, const struct line_prefix *prefix,
-                   const uint16_t *rules, size_t n)
+static bool calmed(struct watcher_scan *s, int precedence, const char *line, size_t len,
+                   const struct line_prefix *prefix, const uint16_t *rules, size_t n)
 {
     struct engine_match match;
 
@@ -275,10 +284,12 @@ static bool calmed(struct watcher_scan *s, int precedence, const char *line, siz
     return false;
 }
 
-static void on_line(void *ctx, const char *line, size_t len, size_t offset, const uint16_t *rules, size_t n)
+static void on_line(void *ctx, const char *line, size_t len, size_t offset, const uint16_t *rules,
+                    size_t n)
 {
-    static const enum watcher_finding_type order[] = { WATCHER_SIGNATURE,  WATCHER_NOTICE,  WATCHER_RESUMED,
-                                                       WATCHER_PROGRESS,   WATCHER_CHECKPOINT, WATCHER_FINISHED };
+    static const enum watcher_finding_type order[] = { WATCHER_SIGNATURE,  WATCHER_NOTICE,
+                                                       WATCHER_RESUMED,    WATCHER_PROGRESS,
+                                                       WATCHER_CHECKPOINT, WATCHER_FINISHED };
     struct watcher_scan *s = ctx;
     struct candidate best[ADV_ARRAY_LEN(order)] = { 0 };
     struct line_prefix prefix;
@@ -325,19 +336,22 @@ static void on_line(void *ctx, const char *line, size_t len, size_t offset, cons
         if (best[type].any && s->list[best[type].rule].precedence >= r->precedence)
             continue;
         if (engine_confirm(s->engine, rules[i], line, len, prefix.body, &match))
-            best[type] = (struct candidate) { .rule = rules[i], .any = true, .match = match };
+            best[type] = (struct candidate){ .rule = rules[i], .any = true, .match = match };
     }
     if (best[WATCHER_SIGNATURE].any) {
         const struct watcher_rule *r = &s->list[best[WATCHER_SIGNATURE].rule];
-        bool calm = traceback >= 0 && s->traceback[traceback].caught && r->precedence <= CAUGHT_CALMS &&
+        bool calm = traceback >= 0 && s->traceback[traceback].caught &&
+                    r->precedence <= CAUGHT_CALMS &&
                     s->block_offset + offset - s->traceback[traceback].offset <= CAUGHT_SPAN;
         closes = traceback >= 0 && (r->begins || calm);
-        best[WATCHER_SIGNATURE].any = !calm && !calmed(s, r->precedence, line, len, &prefix, rules, n);
+        best[WATCHER_SIGNATURE].any =
+            !calm && !calmed(s, r->precedence, line, len, &prefix, rules, n);
     }
     for (size_t i = 0; i < ADV_ARRAY_LEN(order); i++) {
         enum watcher_finding_type type = order[i];
         if (best[type].any)
-            tell(s, type, &best[type], line, len, offset, &prefix, closes && type == WATCHER_SIGNATURE);
+            tell(s, type, &best[type], line, len, offset, &prefix,
+                 closes && type == WATCHER_SIGNATURE);
     }
     if (closes)
         s->traceback[traceback].open = false;
@@ -382,8 +396,8 @@ static int grow_carry(struct watcher_scan *s, size_t len, struct adv_err *err)
             s->stats.skipped_bytes += s->carry_len;
             drop_carry(s);
             s->skipping = true;
-            return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "log scan: no memory for a line of %zu bytes",
-                               s->carry_len + len);
+            return adv_err_set(err, ADV_RESOURCE_EXHAUSTED,
+                               "log scan: no memory for a line of %zu bytes", s->carry_len + len);
         }
         s->carry = mem;
         s->carry_cap = cap;
@@ -392,7 +406,8 @@ static int grow_carry(struct watcher_scan *s, size_t len, struct adv_err *err)
 }
 
 /* Adds to the unfinished line; its head is looked at as soon as it is full, and the rest of the line skipped. */
-static int keep(struct watcher_scan *s, uint64_t offset, const char *p, size_t len, struct adv_err *err)
+static int keep(struct watcher_scan *s, uint64_t offset, const char *p, size_t len,
+                struct adv_err *err)
 {
     size_t room = ENGINE_LINE_MAX - s->carry_len, n = len < room ? len : room;
     int rc;
@@ -415,7 +430,8 @@ static int keep(struct watcher_scan *s, uint64_t offset, const char *p, size_t l
 }
 
 /* Consumes up to the first line end of @p, which belongs to a line that is under way. Returns how much that was. */
-static size_t end_line(struct watcher_scan *s, uint64_t offset, const char *p, size_t len, int *rc, struct adv_err *err)
+static size_t end_line(struct watcher_scan *s, uint64_t offset, const char *p, size_t len, int *rc,
+                       struct adv_err *err)
 {
     const char *nl = line_first_end(p, len);
     size_t n = nl ? (size_t) (nl - p) : len;
@@ -449,8 +465,8 @@ static void note_gap(struct watcher_scan *s, uint64_t missing, bool truncated)
     }
 }
 
-int watcher_scan_feed(struct watcher_scan *s, uint64_t offset, const void *bytes, size_t len, uint64_t dropped_before,
-                      int64_t observe_wall_us, struct adv_err *err)
+int watcher_scan_feed(struct watcher_scan *s, uint64_t offset, const void *bytes, size_t len,
+                      uint64_t dropped_before, int64_t observe_wall_us, struct adv_err *err)
 {
     const char *p = bytes;
     int rc = 0;
@@ -508,8 +524,8 @@ static void take_rules(struct watcher_scan *s, struct watcher_rules *rules)
     s->engine = watcher_rules_engine(rules);
 }
 
-int watcher_scan_new(struct watcher_rules *rules, const struct watcher_scan_options *options, struct watcher_scan **ret,
-                     struct adv_err *err)
+int watcher_scan_new(struct watcher_rules *rules, const struct watcher_scan_options *options,
+                     struct watcher_scan **ret, struct adv_err *err)
 {
     struct watcher_scan *s = calloc(1, sizeof(*s));
 

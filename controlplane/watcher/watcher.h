@@ -25,22 +25,24 @@ enum watcher_finding_type {
     WATCHER_SIGNATURE = 0, /* a fault; on a running attempt a suspicion */
     WATCHER_NOTICE,        /* evidence that never acts by itself */
     WATCHER_PROGRESS,      /* @step moved on (or the line has none) */
-    WATCHER_CHECKPOINT,    /* a complete one; @step as named, else the last step seen (@step_inferred), else -1 */
-    WATCHER_RESUMED,       /* a checkpoint was loaded; @step or -1 */
-    WATCHER_FINISHED,      /* the program says that it ends by itself */
+    WATCHER_CHECKPOINT, /* a complete one; @step as named, else the last step seen (@step_inferred), else -1 */
+    WATCHER_RESUMED,  /* a checkpoint was loaded; @step or -1 */
+    WATCHER_FINISHED, /* the program says that it ends by itself */
 };
 
 struct watcher_finding {
     enum watcher_finding_type type;
-    const struct watcher_rule *rule; /* class, kind, retryable, precedence, blames, terminal; lives as long as the set */
-    uint64_t offset;                 /* of the line's first byte in the stream */
-    int64_t observe_wall_us;         /* of the piece that completed the line */
-    int64_t step, total;             /* -1: not said */
+    const struct watcher_rule
+        *rule; /* class, kind, retryable, precedence, blames, terminal; lives as long as the set */
+    uint64_t offset;         /* of the line's first byte in the stream */
+    int64_t observe_wall_us; /* of the piece that completed the line */
+    int64_t step, total;     /* -1: not said */
     bool step_inferred;
-    bool in_traceback; /* last line of a Python traceback */
+    bool in_traceback;          /* last line of a Python traceback */
     int rank, local_rank, task; /* of the printer, or named by the line; -1: not said */
-    uint32_t count;             /* how often the rule has spoken since the last progress, this one included */
-    char node[WATCHER_NODE_SIZE];     /* the line is about it: named in the message, else who printed. May be a hostlist. "" */
+    uint32_t count; /* how often the rule has spoken since the last progress, this one included */
+    char node
+        [WATCHER_NODE_SIZE]; /* the line is about it: named in the message, else who printed. May be a hostlist. "" */
     char reporter[WATCHER_NODE_SIZE]; /* who printed the line, as its prefix says. "" */
     char device[WATCHER_DEVICE_SIZE]; /* PCI address or the like. "" */
     int code;                         /* such as an Xid; -1 */
@@ -55,8 +57,8 @@ typedef void (*watcher_finding_fn)(void *ctx, const struct watcher_finding *find
 
 struct watcher_scan_options {
     enum watcher_scope stream; /* what is scanned; not WATCHER_SCOPE_ANY */
-    const char *node;          /* host of a node log, taken where a line names none; or NULL. Copied. */
-    uint64_t start_offset;     /* a line begins here; earlier bytes are never looked at */
+    const char *node;      /* host of a node log, taken where a line names none; or NULL. Copied. */
+    uint64_t start_offset; /* a line begins here; earlier bytes are never looked at */
     watcher_finding_fn fn;
     void *ctx;
 };
@@ -76,7 +78,8 @@ struct watcher_scan;
 
 /* Owner:  caller, watcher_scan_free(). Keeps a reference on @rules.
  * Errors: -ADV_RESOURCE_EXHAUSTED. */
-adv_must_check int watcher_scan_new(struct watcher_rules *rules, const struct watcher_scan_options *options,
+adv_must_check int watcher_scan_new(struct watcher_rules *rules,
+                                    const struct watcher_scan_options *options,
                                     struct watcher_scan **ret, struct adv_err *err);
 struct watcher_scan *watcher_scan_free(struct watcher_scan *scan); /* NULL */
 
@@ -84,8 +87,9 @@ struct watcher_scan *watcher_scan_free(struct watcher_scan *scan); /* NULL */
  * the way. An offset above the expected one is a gap too: the pieces of lines at its edges are not judged. An offset
  * below it means that the file was truncated and begins anew there.
  * Errors: -ADV_RESOURCE_EXHAUSTED (no memory for the unfinished line; the scan then goes on as after a gap). */
-adv_must_check int watcher_scan_feed(struct watcher_scan *scan, uint64_t offset, const void *bytes, size_t len,
-                                     uint64_t dropped_before, int64_t observe_wall_us, struct adv_err *err);
+adv_must_check int watcher_scan_feed(struct watcher_scan *scan, uint64_t offset, const void *bytes,
+                                     size_t len, uint64_t dropped_before, int64_t observe_wall_us,
+                                     struct adv_err *err);
 
 /* The stream has ended (or has been silent for long): looks at an unfinished last line as it stands. */
 void watcher_scan_finish(struct watcher_scan *scan, int64_t observe_wall_us);

@@ -17,22 +17,28 @@ static void digest(void *ctx, const struct watcher_finding *f)
     uint64_t *sum = ctx;
     size_t len = strnlen(f->excerpt, sizeof(f->excerpt));
 
-    if (len == sizeof(f->excerpt) || !adv_utf8_valid(f->excerpt, len) || !adv_utf8_valid(f->node, strlen(f->node)) ||
+    if (len == sizeof(f->excerpt) || !adv_utf8_valid(f->excerpt, len) ||
+        !adv_utf8_valid(f->node, strlen(f->node)) ||
         !adv_utf8_valid(f->reporter, strlen(f->reporter)) || f->step < -1 || f->rank < -1)
         abort();
-    *sum = *sum * 1000003u + f->offset * 31u + (uint64_t) (f->step + 2) * 7u + (uint64_t) f->type + f->sha256[0] + len;
+    *sum = *sum * 1000003u + f->offset * 31u + (uint64_t) (f->step + 2) * 7u + (uint64_t) f->type +
+           f->sha256[0] + len;
 }
 
-static uint64_t scan(struct watcher_rules *rules, enum watcher_scope stream, const uint8_t *data, size_t size, size_t piece)
+static uint64_t scan(struct watcher_rules *rules, enum watcher_scope stream, const uint8_t *data,
+                     size_t size, size_t piece)
 {
     uint64_t sum = 1;
-    struct watcher_scan_options o = { .stream = stream, .node = "nodea", .fn = digest, .ctx = &sum };
+    struct watcher_scan_options o = {
+        .stream = stream, .node = "nodea", .fn = digest, .ctx = &sum
+    };
     struct watcher_scan *s = NULL;
 
     if (watcher_scan_new(rules, &o, &s, NULL) < 0)
         abort();
     for (size_t at = 0; at < size; at += piece) {
-        if (watcher_scan_feed(s, at, data + at, size - at < piece ? size - at : piece, 0, 1, NULL) < 0 ||
+        if (watcher_scan_feed(s, at, data + at, size - at < piece ? size - at : piece, 0, 1, NULL) <
+                0 ||
             watcher_scan_memory(s) > WATCHER_SCAN_MAX_BYTES)
             abort();
     }
@@ -51,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     if (size < 1)
         return 0;
-    stream = (enum watcher_scope) (data[0] % 3);
+    stream = (enum watcher_scope)(data[0] % 3);
     piece = 1 + data[0] / 3;
     data++;
     size--;

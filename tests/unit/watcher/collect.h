@@ -23,16 +23,19 @@ static inline void collect(void *ctx, const struct watcher_finding *f)
     struct adv_buf *b = ctx;
     char hex[ADV_SHA256_HEX_SIZE];
 
-    (void) adv_buf_appendf(b, "%s %s at=%llu step=%lld/%lld%s rank=%d local=%d task=%d node=%s from=%s dev=%s code=%d tb=%d [%s] %.8s\n",
-                           watcher_finding_type_name(f->type), f->rule->id, (unsigned long long) f->offset,
-                           (long long) f->step, (long long) f->total, f->step_inferred ? "?" : "", f->rank, f->local_rank,
-                           f->task, f->node, f->reporter, f->device, f->code, f->in_traceback, f->excerpt,
-                           adv_hex(f->sha256, sizeof(f->sha256), hex));
+    (void) adv_buf_appendf(b,
+                           "%s %s at=%llu step=%lld/%lld%s rank=%d local=%d task=%d node=%s "
+                           "from=%s dev=%s code=%d tb=%d [%s] %.8s\n",
+                           watcher_finding_type_name(f->type), f->rule->id,
+                           (unsigned long long) f->offset, (long long) f->step,
+                           (long long) f->total, f->step_inferred ? "?" : "", f->rank,
+                           f->local_rank, f->task, f->node, f->reporter, f->device, f->code,
+                           f->in_traceback, f->excerpt, adv_hex(f->sha256, sizeof(f->sha256), hex));
 }
 
 /* Scans @text in pieces of @piece bytes (0: at once); the result is malloc'd. */
-static inline char *scan_pieces(struct watcher_rules *rules, enum watcher_scope stream, const char *node, const char *text,
-                                size_t len, size_t piece)
+static inline char *scan_pieces(struct watcher_rules *rules, enum watcher_scope stream,
+                                const char *node, const char *text, size_t len, size_t piece)
 {
     struct watcher_scan_options o = { .stream = stream, .node = node, .fn = collect };
     ADV_AUTO(watcher_scan) s = NULL;

@@ -54,14 +54,16 @@ Test(line, prefix)
         cr_assert_eq(f.task, prefixes[i].task, "%s", prefixes[i].line);
         cr_assert_eq(f.node != NULL, prefixes[i].node != NULL, "%s", prefixes[i].line);
         if (f.node)
-            cr_assert(f.node_len == strlen(prefixes[i].node) && memcmp(f.node, prefixes[i].node, f.node_len) == 0, "%s",
-                      prefixes[i].line);
+            cr_assert(f.node_len == strlen(prefixes[i].node) &&
+                          memcmp(f.node, prefixes[i].node, f.node_len) == 0,
+                      "%s", prefixes[i].line);
     }
 }
 
 Test(line, key_is_the_printer)
 {
-    static const char *const same[] = { "[rank3]: a", "2024-01-31 10:00:00 [rank3]: b", "2024-01-31 10:00:01 [rank3]: c" };
+    static const char *const same[] = { "[rank3]: a", "2024-01-31 10:00:00 [rank3]: b",
+                                        "2024-01-31 10:00:01 [rank3]: c" };
     struct line_prefix first, f;
 
     line_parse_prefix(same[0], strlen(same[0]), &first);
@@ -101,7 +103,8 @@ Test(line, clean)
         cr_assert(line_needs_clean(in, cleans[i].len));
         line_clean(in, cleans[i].len, out);
         cr_assert_eq(cleans[i].len, strlen(cleans[i].clean), "row %zu", i);
-        cr_assert_eq(memcmp(out, cleans[i].clean, cleans[i].len), 0, "row %zu: %.*s", i, (int) cleans[i].len, out);
+        cr_assert_eq(memcmp(out, cleans[i].clean, cleans[i].len), 0, "row %zu: %.*s", i,
+                     (int) cleans[i].len, out);
     }
     cr_assert_not(line_needs_clean("plain\n", 6));
 }

@@ -40,8 +40,8 @@ Test(redact, table)
 
         memcpy(text, rows[i].in, len);
         len = redact_text(r, text, len, NULL);
-        cr_assert(len == strlen(rows[i].out) && memcmp(text, rows[i].out, len) == 0, "%s -> %.*s", rows[i].in, (int) len,
-                  text);
+        cr_assert(len == strlen(rows[i].out) && memcmp(text, rows[i].out, len) == 0, "%s -> %.*s",
+                  rows[i].in, (int) len, text);
     }
     (void) redact_free(r);
 }

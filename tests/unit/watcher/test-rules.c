@@ -7,8 +7,9 @@
 
 #include "tests/unit/watcher/collect.h"
 
-#define RULE_HEAD                                                                                                 \
-    "version: 1\nrules:\n  - id: a\n    kind: signature\n    class: storage\n    anomaly: crash\n    retryable: no\n" \
+#define RULE_HEAD                                                                                  \
+    "version: 1\nrules:\n  - id: a\n    kind: signature\n    class: storage\n    anomaly: "        \
+    "crash\n    retryable: no\n"                                                                   \
     "    precedence: 5\n    scope: any\n    blames: none\n    terminal: true\n"
 #define EXAMPLES "    examples:\n      positive: ['boom', 'big boom']\n      negative: ['x', 'y']\n"
 #define GOOD     RULE_HEAD "    pattern: 'boom'\n" EXAMPLES
@@ -41,11 +42,21 @@ Test(rules, shipped_rules_pass_their_examples)
 /* Each band of rules/README.md: causes above consequences. */
 Test(rules, shipped_precedence)
 {
-    static const char *const falling[] = { "slurm-cancelled-job",  "slurm-time-limit",  "slurm-node-failure",
-                                           "xid-gpu-hardware",     "disk-full",         "gpu-out-of-memory",
-                                           "cuda-illegal-access",  "ib-retry-exceeded", "nccl-remote-error",
-                                           "nccl-watchdog-timeout", "python-generic-exception", "elastic-child-exit",
-                                           "srun-task-exit",       "slurm-cancelled-step", "xid-notice" };
+    static const char *const falling[] = { "slurm-cancelled-job",
+                                           "slurm-time-limit",
+                                           "slurm-node-failure",
+                                           "xid-gpu-hardware",
+                                           "disk-full",
+                                           "gpu-out-of-memory",
+                                           "cuda-illegal-access",
+                                           "ib-retry-exceeded",
+                                           "nccl-remote-error",
+                                           "nccl-watchdog-timeout",
+                                           "python-generic-exception",
+                                           "elastic-child-exit",
+                                           "srun-task-exit",
+                                           "slurm-cancelled-step",
+                                           "xid-notice" };
     ADV_AUTO(watcher_rules) rules = shipped_rules();
     int last = 101;
 
@@ -84,7 +95,8 @@ Test(rules, values)
 
 Test(rules, version_follows_content)
 {
-    struct watcher_rules_source two[] = { { "a.yaml", GOOD, sizeof(GOOD) - 1 }, { "b.yaml", NULL, 0 } };
+    struct watcher_rules_source two[] = { { "a.yaml", GOOD, sizeof(GOOD) - 1 },
+                                          { "b.yaml", NULL, 0 } };
     ADV_AUTO(watcher_rules) one = NULL;
     ADV_AUTO(watcher_rules) again = NULL;
     ADV_AUTO(watcher_rules) other = NULL;
@@ -130,14 +142,19 @@ ParameterizedTestParameters(rules, refused)
         { RULE_HEAD "    terminal: false\n", "t.yaml:12:5: terminal stands twice" },
         { RULE_HEAD EXAMPLES, "t.yaml:3:5: rule a has no pattern" },
         { RULE_HEAD "    pattern: 'boom'\n", "t.yaml:3:5: rule a has no examples" },
-        { RULE_HEAD "    unit: step\n    pattern: 'boom'\n" EXAMPLES, "t.yaml:12:5: unit does not belong to kind signature" },
+        { RULE_HEAD "    unit: step\n    pattern: 'boom'\n" EXAMPLES,
+          "t.yaml:12:5: unit does not belong to kind signature" },
         { RULE_HEAD "    pattern: '(boom'\n" EXAMPLES, "t.yaml:12:14: rule a: pattern: " },
         { RULE_HEAD "    pattern: '(?=b)boom'\n" EXAMPLES, "t.yaml:12:14: rule a: pattern: " },
         { RULE_HEAD "    pattern: 'b*'\n" EXAMPLES, "t.yaml:12:14: rule a: pattern: " },
-        { RULE_HEAD "    pattern: '(?<colour>b)oom'\n" EXAMPLES, "rule a: pattern: unknown group name" },
-        { RULE_HEAD "    pattern: 'boom'\n    capture: '['\n" EXAMPLES, "t.yaml:13:14: rule a: capture: " },
-        { RULE_HEAD "    pattern: 'boom'\n    examples:\n      positive: ['boom']\n", "t.yaml:14:17: too few examples" },
-        { RULE_HEAD "    pattern: 'boom'\n    examples:\n      positive: ['boom', 'boom']\n", "t.yaml:14:7: expected both" },
+        { RULE_HEAD "    pattern: '(?<colour>b)oom'\n" EXAMPLES,
+          "rule a: pattern: unknown group name" },
+        { RULE_HEAD "    pattern: 'boom'\n    capture: '['\n" EXAMPLES,
+          "t.yaml:13:14: rule a: capture: " },
+        { RULE_HEAD "    pattern: 'boom'\n    examples:\n      positive: ['boom']\n",
+          "t.yaml:14:17: too few examples" },
+        { RULE_HEAD "    pattern: 'boom'\n    examples:\n      positive: ['boom', 'boom']\n",
+          "t.yaml:14:7: expected both" },
         { RULE_HEAD "    pattern: &x 'boom'\n" EXAMPLES, "t.yaml:12:14: anchor, expected none" },
         { RULE_HEAD "    pattern: \"a\\0b\"\n" EXAMPLES, "t.yaml:12:14: NUL byte" },
         { RULE_HEAD "    pattern: [a]\n" EXAMPLES, "t.yaml:12:14: expected a regular expression" },
@@ -183,15 +200,17 @@ Test(rules, examples_are_checked)
     ADV_AUTO(watcher_rules) rules = NULL;
     struct adv_err e;
 
-    cr_assert_eq(parse(RULE_HEAD "    pattern: 'boom'\n    examples:\n      positive: ['boom', 'bang']\n"
-                                 "      negative: ['x', 'y']\n",
+    cr_assert_eq(parse(RULE_HEAD
+                       "    pattern: 'boom'\n    examples:\n      positive: ['boom', 'bang']\n"
+                       "      negative: ['x', 'y']\n",
                        &rules, NULL),
                  0);
     cr_assert_eq(watcher_rules_check_examples(rules, &e), -ADV_FAILED_PRECONDITION);
     cr_assert_str_eq(e.msg, "t.yaml:3:5: rule a: positive example 2 does not match");
     rules = watcher_rules_unref(rules);
-    cr_assert_eq(parse(RULE_HEAD "    pattern: 'boom'\n    examples:\n      positive: ['boom', 'boom']\n"
-                                 "      negative: ['boom', 'y']\n",
+    cr_assert_eq(parse(RULE_HEAD
+                       "    pattern: 'boom'\n    examples:\n      positive: ['boom', 'boom']\n"
+                       "      negative: ['boom', 'y']\n",
                        &rules, NULL),
                  0);
     cr_assert_eq(watcher_rules_check_examples(rules, &e), -ADV_FAILED_PRECONDITION);
@@ -213,8 +232,9 @@ Test(rules, counted)
     rules = watcher_rules_unref(rules);
     cr_assert_eq(watcher_scan_feed(s, 0, "boom\nbo", 7, 0, 1, NULL), 0);
     cr_assert_not_null(strstr(out.data, "SIGNATURE a at=0"));
-    cr_assert_eq(parse(RULE_HEAD "    pattern: 'omm'\n    examples:\n      positive: ['omm', 'omm']\n"
-                                 "      negative: ['x', 'y']\n",
+    cr_assert_eq(parse(RULE_HEAD
+                       "    pattern: 'omm'\n    examples:\n      positive: ['omm', 'omm']\n"
+                       "      negative: ['x', 'y']\n",
                        &second, NULL),
                  0);
     watcher_scan_set_rules(s, second);

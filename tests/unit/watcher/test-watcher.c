@@ -7,7 +7,9 @@
 #include "common/utf8.h"
 #include "tests/unit/watcher/collect.h"
 
-#define MEGATRON(i) " iteration " i "/     500 | consumed samples: 99 | elapsed time per iteration (ms): 900.1 | number of nan iterations:   0 |\n"
+#define MEGATRON(i)                                                                                \
+    " iteration " i "/     500 | consumed samples: 99 | elapsed time per iteration (ms): 900.1 | " \
+                    "number of nan iterations:   0 |\n"
 
 static bool has(const char *text, const char *part)
 {
@@ -28,22 +30,29 @@ static char *mixed_text(size_t *ret_len)
 {
     static const char part[] =
         MEGATRON("      1") "\033[36mstep: 10  \033[32mloss:  7.5\033[0m\n"
-        "  1%|          | 2/500 [00:02<10:00,  1.20s/it]\r  1%|          | 3/500 [00:03<10:00,  1.20s/it]\r\n"
-        "[rank1]: Traceback (most recent call last):\n[rank0]:   File \"x.py\", line 1, in f\n"
-        "[rank1]: my.pkg.OddError: token=aaaaaaaaaa\n"
-        "node7: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
-        "\xff\xfe broken \xc3( bytes CUDA out of memory. Tried to allocate\n"
-        "  4%|4         | 20/500 [00:40<16:00,  2.00s/it][rank5]:[E1 x.cpp:1] [Rank 5] Watchdog caught collective operation timeout: x\n"
-        "  successfully saved checkpoint at iteration      10 to /ckpt\nFinished saving the checkpoint in 2.0 seconds.\n"
-        "slurmstepd: error: *** STEP 77.0 ON node1 CANCELLED AT 2024-01-01T10:00:00 DUE TO TIME LIMIT ***\n"
-        "srun: error: node2: task 3: Exited with exit code 1\n\n\r\n";
+                            "  1%|          | 2/500 [00:02<10:00,  1.20s/it]\r  1%|          | "
+                            "3/500 [00:03<10:00,  1.20s/it]\r\n"
+                            "[rank1]: Traceback (most recent call last):\n[rank0]:   File "
+                            "\"x.py\", line 1, in f\n"
+                            "[rank1]: my.pkg.OddError: token=aaaaaaaaaa\n"
+                            "node7: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+                            "\xff\xfe broken \xc3( bytes CUDA out of memory. Tried to allocate\n"
+                            "  4%|4         | 20/500 [00:40<16:00,  2.00s/it][rank5]:[E1 x.cpp:1] "
+                            "[Rank 5] Watchdog caught collective operation timeout: x\n"
+                            "  successfully saved checkpoint at iteration      10 to "
+                            "/ckpt\nFinished saving the checkpoint in 2.0 seconds.\n"
+                            "slurmstepd: error: *** STEP 77.0 ON node1 CANCELLED AT "
+                            "2024-01-01T10:00:00 DUE TO TIME LIMIT ***\n"
+                            "srun: error: node2: task 3: Exited with exit code 1\n\n\r\n";
     ADV_AUTO_DONE(adv_buf) b = { 0 };
 
     adv_buf_init(&b, 8 << 20);
     cr_assert_eq(adv_buf_append(&b, part, sizeof(part) - 1), 0);
     for (int i = 0; i < 4000; i++)
         cr_assert_eq(adv_buf_append_str(&b, "long line, "), 0);
-    cr_assert_eq(adv_buf_append_str(&b, "No space left on device\nOSError: [Errno 28] No space left on device\n"), 0);
+    cr_assert_eq(adv_buf_append_str(
+                     &b, "No space left on device\nOSError: [Errno 28] No space left on device\n"),
+                 0);
     for (int i = 0; i < 5000; i++)
         cr_assert_eq(adv_buf_append_byte(&b, '\0'), 0);
     cr_assert_eq(adv_buf_append_str(&b, "Segmentation fault (core dumped)\n"), 0);
@@ -51,7 +60,8 @@ static char *mixed_text(size_t *ret_len)
         cr_assert_eq(adv_buf_appendf(&b, MEGATRON("%7d") "INFO nothing %d\n", i, i), 0);
     for (int i = 0; i < 16384; i++) /* a line of exactly the length that counts */
         cr_assert_eq(adv_buf_append_byte(&b, 'x'), 0);
-    cr_assert_eq(adv_buf_append_str(&b, "\nBus error (core dumped)"), 0); /* no line end at the end */
+    cr_assert_eq(adv_buf_append_str(&b, "\nBus error (core dumped)"),
+                 0); /* no line end at the end */
     return adv_buf_steal(&b, ret_len);
 }
 
@@ -78,7 +88,8 @@ Test(watcher, pieces_do_not_matter, .timeout = 120)
     cr_assert_eq(count(whole, "PROGRESS megatron-iteration"), 300 + 1);
     cr_assert(adv_utf8_valid(whole, strlen(whole)));
     for (size_t i = 0; i < ADV_ARRAY_LEN(pieces); i++) {
-        adv_auto_free char *cut = scan_pieces(rules, WATCHER_SCOPE_APPLICATION, NULL, text, len, pieces[i]);
+        adv_auto_free char *cut =
+            scan_pieces(rules, WATCHER_SCOPE_APPLICATION, NULL, text, len, pieces[i]);
         cr_assert_str_eq(cut, whole, "pieces of %zu", pieces[i]);
     }
 }
@@ -92,23 +103,28 @@ static void healthy_lines(struct watcher_rules *rules)
         "Slice down event detected. Retrying.\nElastic attempt 2 out of 10\n",
         "step:3/100 train_loss:9.4 train_time:300ms step_avg:nanms\n",
         "{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 1e-05, 'epoch': 0.1}\n",
-        "[c10d] The server socket cannot be initialized on [::]:4000 (errno: 97 - Address family not supported by protocol).\n",
+        "[c10d] The server socket cannot be initialized on [::]:4000 (errno: 97 - Address family "
+        "not supported by protocol).\n",
         "2024-01-01 10:00:00 - WARNING - ConnectionError: hub is away, retrying in 5 s\n",
         "WARNING: sample 5 dropped: KeyError: 'labels'\n",
-        "[launch.py:1:sigkill_handler] Killing subprocess 4000\nMain process received SIGTERM, exiting\n",
+        "[launch.py:1:sigkill_handler] Killing subprocess 4000\nMain process received SIGTERM, "
+        "exiting\n",
         "[W op_level_cost_estimator.cc:1] Error in PredictCost() for the op: op: \"Crop\"\n",
-        "W1101 Warning: destroy_process_group() was not called before program exit, which can leak resources.\n",
-        "UserWarning: resource_tracker: There appear to be 1 leaked shared_memory objects to clean up at shutdown\n",
+        "W1101 Warning: destroy_process_group() was not called before program exit, which can leak "
+        "resources.\n",
+        "UserWarning: resource_tracker: There appear to be 1 leaked shared_memory objects to clean "
+        "up at shutdown\n",
         "Did not save the model out/pytorch_model.bin because `stage3_gather` is False\n",
-        "loading file added_tokens.json from cache at None\n",
+        "loading file vocab.txt from cache at None\n",
         "***ALERT: run-3.slurm is not RUNNING or SCHEDULED! Alert someone***\n",
         "INFO:     10.0.0.3:42628 - \"POST /act HTTP/1.1\" 200 OK\n",
         "nodea:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.4<0>\n",
         "uncorrectable ECC errors: 0, NVLink errors: 0\n",
         "    except ValueError: pass\n",
         "usage: train.py [--xpu_backend {mpi,ccl,gloo}] [--fp16]\n",
-        "Exception ignored in: <function Pool.__del__ at 0x7f00>\nTraceback (most recent call last):\n"
-        "  File \"pool.py\", line 1, in __del__\nOSError: [Errno 5] Input/output error\n",
+        ("Exception ignored in: <function Pool.__del__ at 0x7f00>\nTraceback (most recent call "
+         "last):\n"
+         "  File \"pool.py\", line 1, in __del__\nOSError: [Errno 5] Input/output error\n"),
         "ECC enabled, error checking on, timeout 1800 s, abort on failure: off\n",
     };
 
@@ -122,18 +138,25 @@ static void healthy_node_lines(struct watcher_rules *rules)
 {
     static const char *const lines[] = {
         "6,3973,22799663,-;IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready\n",
-        "6,4004,918,-;perf: interrupt took too long (2500 > 2400), lowering kernel.perf_event_max_sample_rate to 79750\n",
-        "[Mon Jan  1 10:00:00 2024] sshd[300]: segfault at 0 ip 0000000000000000 sp 00007ff0 error 14 in sshd[55d8+d0]\n",
+        "6,4004,918,-;perf: interrupt took too long (2500 > 2400), lowering "
+        "kernel.perf_event_max_sample_rate to 79750\n",
+        "[Mon Jan  1 10:00:00 2024] sshd[300]: segfault at 0 ip 0000000000000000 sp 00007ff0 error "
+        "14 in sshd[55d8+d0]\n",
         "[Mon Jan  1 10:00:00 2024] nvidia-nvlink: nvlink driver close\n",
-        "nvidia-peermem nv_get_p2p_free_callback:1 ERROR detected invalid context, skipping further processing\n",
-        "[ERROR] [tid 1] detected NVSwitch non-fatal error 12028 on fid 0 on NVSwitch pci bus id 00000000:86:00.0\n",
-        "nodea kernel: [7.5] NVRM: Xid (PCI:0000:1a:00): 63, pid=22, Row Remapper: New row marked for remapping\n",
-        "Lustre: fs0: Connection to fs0-OST0001 (at 10.0.0.9@o2ib) was lost; in progress operations using this service will wait\n",
+        "nvidia-peermem nv_get_p2p_free_callback:1 ERROR detected invalid context, skipping "
+        "further processing\n",
+        "[ERROR] [tid 1] detected NVSwitch non-fatal error 12028 on fid 0 on NVSwitch pci bus id "
+        "00000000:86:00.0\n",
+        "nodea kernel: [7.5] NVRM: Xid (PCI:0000:1a:00): 63, pid=22, Row Remapper: New row marked "
+        "for remapping\n",
+        "Lustre: fs0: Connection to fs0-OST0001 (at 10.0.0.9@o2ib) was lost; in progress "
+        "operations using this service will wait\n",
         "Traceback (most recent call last):\nKeyError: 'a monitoring script of the node'\n",
     };
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(lines); i++) {
-        adv_auto_free char *out = scan_pieces(rules, WATCHER_SCOPE_NODE, "nodea", lines[i], strlen(lines[i]), 0);
+        adv_auto_free char *out =
+            scan_pieces(rules, WATCHER_SCOPE_NODE, "nodea", lines[i], strlen(lines[i]), 0);
         cr_assert_not(has(out, "SIGNATURE"), "%s -> %s", lines[i], out);
     }
 }
@@ -148,19 +171,26 @@ static void names_who_and_where(struct watcher_rules *rules)
           "SIGNATURE gpu-out-of-memory at=0 step=-1/-1 rank=3 local=-1 task=-1 node= from= ", 0 },
         { "node17: [default2]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n",
           "rank=-1 local=2 task=-1 node=node17 from=node17 ", 0 },
-        { "[PG 0][Rank 6] Watchdog caught collective operation timeout: x\n", "nccl-watchdog-timeout at=0 step=-1/-1 rank=6 ", 0 },
-        { "srun: error: Node failure on node9\n", "slurm-node-failure at=0 step=-1/-1 rank=-1 local=-1 task=-1 node=node9 from= ", 0 },
-        { "srun: error: node2: task 3: Exited with exit code 1\n", "srun-task-exit at=0 step=-1/-1 rank=-1 local=-1 task=3 node=node2 from= ", 0 },
-        { "May  1 10:00:00 node5 kernel: [1.5] NVRM: Xid (PCI:0000:1a:00): 79, pid=1, GPU has fallen off the bus.\n",
+        { "[PG 0][Rank 6] Watchdog caught collective operation timeout: x\n",
+          "nccl-watchdog-timeout at=0 step=-1/-1 rank=6 ", 0 },
+        { "srun: error: Node failure on node9\n",
+          "slurm-node-failure at=0 step=-1/-1 rank=-1 local=-1 task=-1 node=node9 from= ", 0 },
+        { "srun: error: node2: task 3: Exited with exit code 1\n",
+          "srun-task-exit at=0 step=-1/-1 rank=-1 local=-1 task=3 node=node2 from= ", 0 },
+        { "May  1 10:00:00 node5 kernel: [1.5] NVRM: Xid (PCI:0000:1a:00): 79, pid=1, GPU has "
+          "fallen off the bus.\n",
           "node=node5 from=nodea dev=0000:1a:00 code=79 ", WATCHER_SCOPE_NODE },
         { "NVRM: Xid (PCI:0000:1a:00): 119, pid=1, Timeout after 6s of waiting for RPC response\n",
           "node=nodea from=nodea dev=0000:1a:00 code=119 ", WATCHER_SCOPE_NODE },
-        { "(W pid=7, ip=10.0.0.3) OSError: [Errno 116] Stale file handle\n", "stale-file-handle at=0 step=-1/-1 rank=-1 local=-1 task=-1 node=10.0.0.3 ", 0 },
-        { "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD\n", "mpi-abort at=0 step=-1/-1 rank=3 ", 0 },
+        { "(W pid=7, ip=10.0.0.3) OSError: [Errno 116] Stale file handle\n",
+          "stale-file-handle at=0 step=-1/-1 rank=-1 local=-1 task=-1 node=10.0.0.3 ", 0 },
+        { "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD\n",
+          "mpi-abort at=0 step=-1/-1 rank=3 ", 0 },
     };
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(rows); i++) {
-        adv_auto_free char *out = scan_pieces(rules, rows[i].stream, rows[i].stream == WATCHER_SCOPE_NODE ? "nodea" : NULL,
+        adv_auto_free char *out = scan_pieces(rules, rows[i].stream,
+                                              rows[i].stream == WATCHER_SCOPE_NODE ? "nodea" : NULL,
                                               rows[i].text, strlen(rows[i].text), 0);
         cr_assert(has(out, rows[i].finds), "%s -> %s", rows[i].finds, out);
     }
@@ -169,8 +199,9 @@ static void names_who_and_where(struct watcher_rules *rules)
 /* The cause wins over its echo on one line, and only one finding of a type comes of a line. */
 static void one_signature_a_line(struct watcher_rules *rules)
 {
-    adv_auto_free char *out = scan_text(
-        rules, "[Rank 1] NCCL watchdog thread terminated with exception: CUDA error: uncorrectable ECC error encountered\n");
+    adv_auto_free char *out =
+        scan_text(rules, "[Rank 1] NCCL watchdog thread terminated with exception: CUDA error: "
+                         "uncorrectable ECC error encountered\n");
 
     cr_assert_eq(count(out, "SIGNATURE"), 1);
     cr_assert(has(out, "SIGNATURE cuda-ecc-uncorrectable"), "%s", out);
@@ -189,7 +220,10 @@ static void tracebacks_of_interleaved_ranks(struct watcher_rules *rules)
                                                "[rank1]: my.OddError: closed already\n");
 
     cr_assert_eq(count(out, "SIGNATURE python-generic-exception"), 2, "%s", out);
-    cr_assert(has(out, "rank=1 local=-1 task=-1 node= from= dev= code=-1 tb=1 [[rank1]: my.OddError: first]"), "%s", out);
+    cr_assert(
+        has(out,
+            "rank=1 local=-1 task=-1 node= from= dev= code=-1 tb=1 [[rank1]: my.OddError: first]"),
+        "%s", out);
     cr_assert(has(out, "rank=2"));
     cr_assert_not(has(out, "rank=3"));
 }
@@ -209,16 +243,19 @@ static void caught_exceptions(struct watcher_rules *rules)
 
 static void progress_and_checkpoints(struct watcher_rules *rules)
 {
-    adv_auto_free char *out = scan_text(rules, "  successfully loaded checkpoint from /ckpt at iteration 40\n"
-                                               "Finished saving the checkpoint in 1.0 seconds.\n" MEGATRON("     41") MEGATRON("     41")
-                                                   MEGATRON("     42") "Saving the checkpoint\n"
-                                                                       "Finished saving the checkpoint in 2.0 seconds.\n"
-                                                                       "  successfully saved checkpoint at iteration 43 to /ckpt\n"
-                                                                       "[after training is done] datetime: 2024-01-01\n");
+    adv_auto_free char *out = scan_text(
+        rules,
+        "  successfully loaded checkpoint from /ckpt at iteration 40\n"
+        "Finished saving the checkpoint in 1.0 seconds.\n" MEGATRON("     41") MEGATRON("     41")
+            MEGATRON("     42") "Saving the checkpoint\n"
+                                "Finished saving the checkpoint in 2.0 seconds.\n"
+                                "  successfully saved checkpoint at iteration 43 to /ckpt\n"
+                                "[after training is done] datetime: 2024-01-01\n");
 
     cr_assert(has(out, "RESUMED megatron-loaded at=0 step=40/-1 "), "%s", out);
-    cr_assert(has(out, "step=40/-1?"), "%s", out); /* a checkpoint without a step takes the last known */
-    cr_assert_eq(count(out, "PROGRESS"), 2);      /* not the repeated step */
+    cr_assert(has(out, "step=40/-1?"), "%s",
+              out);                          /* a checkpoint without a step takes the last known */
+    cr_assert_eq(count(out, "PROGRESS"), 2); /* not the repeated step */
     cr_assert(has(out, "PROGRESS megatron-iteration"));
     cr_assert(has(out, "step=42/500 "));
     cr_assert(has(out, "CHECKPOINT torchtitan-saved"));
@@ -291,7 +328,8 @@ static void excerpts(struct watcher_rules *rules)
     adv_buf_init(&text, 1 << 20);
     for (int i = 0; i < 500; i++)
         cr_assert_eq(adv_buf_append_str(&text, "\xc3\xa4 "), 0);
-    cr_assert_eq(adv_buf_append_str(&text, "https://u:aaaaaaaaaa@host No space left on device \xff\xc3"), 0);
+    cr_assert_eq(
+        adv_buf_append_str(&text, "https://u:aaaaaaaaaa@host No space left on device \xff\xc3"), 0);
     for (int i = 0; i < 500; i++)
         cr_assert_eq(adv_buf_append_str(&text, " \xe2\x82\xac"), 0);
     cr_assert_eq(adv_buf_append_str(&text, "\n"), 0);
@@ -306,9 +344,12 @@ static void scopes(struct watcher_rules *rules)
 {
     static const char job_end[] = "[2024-01-01T10:00:00.100] _job_complete: JobId=77 WTERMSIG 9\n";
     adv_auto_free char *a = scan_text(rules, job_end);
-    adv_auto_free char *b = scan_pieces(rules, WATCHER_SCOPE_SCHEDULER, NULL, job_end, strlen(job_end), 0);
-    adv_auto_free char *c = scan_pieces(rules, WATCHER_SCOPE_SCHEDULER, NULL, "KeyError: 'x'\n", 14, 0);
-    adv_auto_free char *d = scan_text(rules, "NVRM: Xid (PCI:0000:1a:00): 79, pid=1, GPU has fallen off the bus.\n");
+    adv_auto_free char *b =
+        scan_pieces(rules, WATCHER_SCOPE_SCHEDULER, NULL, job_end, strlen(job_end), 0);
+    adv_auto_free char *c =
+        scan_pieces(rules, WATCHER_SCOPE_SCHEDULER, NULL, "KeyError: 'x'\n", 14, 0);
+    adv_auto_free char *d =
+        scan_text(rules, "NVRM: Xid (PCI:0000:1a:00): 79, pid=1, GPU has fallen off the bus.\n");
 
     cr_assert_str_eq(a, "");
     cr_assert(has(b, "SIGNATURE slurmctld-job-killed"));
