@@ -180,6 +180,10 @@ static void op_welcome(void *ctx, const advisor_v1_Welcome *w, int64_t sent_boot
         snapshot_restart(a->snapshot);
     a->resumable = false;
     a->next_poll_us = 0;
+    if (w->has_grant && !a->reported_again) {
+        a->reported_again = true;
+        orders_report_again(a);
+    }
 }
 
 static void op_heartbeat_ack(void *ctx, const advisor_v1_HeartbeatAck *m, int64_t sent_boot_us)

@@ -71,7 +71,7 @@ struct agent {
 
     struct order *orders;
     unsigned order_number;
-    bool old_intents_closed;
+    bool old_intents_closed, reported_again;
 
     struct attempt_log *logs;
 };
@@ -85,6 +85,7 @@ advisor_v1_Verb agent_verb_msg(enum adapter_verb v);
 /* orders.c: carries advice out. */
 void orders_take(struct agent *a, const advisor_v1_AdviceOrder *o);
 void orders_tick(struct agent *a);
+void orders_report_again(struct agent *a);
 void orders_session_lost(struct agent *a);
 void orders_wake(struct agent *a, const char *job_id);
 bool orders_open_for(const struct agent *a, const char *job_id);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Which files are followed: standard output and error of each running attempt whose paths are known,
- * until LINGER_US after its end, so that the last lines come along.
+ * until LINGER_US after its end, so that the last lines come along, but never beyond the moment at
+ * which a successor may begin to write: a job that appends would have its next attempt's lines read
+ * as this one's.
  *
  * Where an attempt's bytes begin: attempt 0 at 0. A later one at 0 too, if the scheduler truncates;
  * but a job may ask to append, and the scheduler does not say so. What can be told apart is told
@@ -234,6 +236,13 @@ static void each(void *arg, const advisor_v1_JobObservation *o)
         begin(a, o);
 }
 
+/* A held successor writes nothing yet, so the rest of the old attempt can still be read. */
+static bool successor_may_write(const struct attempt_log *l, const advisor_v1_JobObservation *o)
+{
+    return o && o->restart_count > l->restarts &&
+           !(o->state == advisor_v1_JobState_JOB_STATE_PENDING && o->held);
+}
+
 void logs_update(struct agent *a)
 {
     struct attempt_log *l, *next;
@@ -250,7 +259,7 @@ void logs_update(struct agent *a)
                      o->state == advisor_v1_JobState_JOB_STATE_CONFIGURING || o->completing);
         if (!runs && !l->end_us)
             l->end_us = now;
-        if (l->end_us && now - l->end_us > LINGER_US)
+        if (l->end_us && (now - l->end_us > LINGER_US || successor_may_write(l, o)))
             stop(l);
         if (l->end_us && now - l->end_us > REMEMBER_US) {
             HASH_DEL(a->logs, l);

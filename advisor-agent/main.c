@@ -22,7 +22,7 @@ static void stop(void)
     agent_stop(agent);
     adapter = adapter_free(adapter);
     for (size_t i = 0; i < ADV_ARRAY_LEN(signals); i++)
-        if (!uv_is_closing((uv_handle_t *) &signals[i]))
+        if (signals[i].loop && !uv_is_closing((uv_handle_t *) &signals[i]))
             uv_close((uv_handle_t *) &signals[i], NULL);
 }
 
@@ -61,20 +61,23 @@ static int serve(const struct agent_config *c)
         r = agent_start(agent, adapter, &err);
     if (r < 0) {
         adv_error("main", "cannot start", ADV_FS("why", err.msg));
-        return 1;
+        if (agent)
+            stop();
     }
-    for (size_t i = 0; i < ADV_ARRAY_LEN(signals); i++) {
+    for (size_t i = 0; r == 0 && i < ADV_ARRAY_LEN(signals); i++) {
         (void) uv_signal_init(&loop, &signals[i]);
         (void) uv_signal_start(&signals[i], on_signal, i ? SIGINT : SIGTERM);
         uv_unref((uv_handle_t *) &signals[i]);
     }
-    adv_info("main", "started", ADV_FS("version", ADVISOR_VERSION), ADV_FS("cluster", c->cluster));
+    if (r == 0)
+        adv_info("main", "started", ADV_FS("version", ADVISOR_VERSION), ADV_FS("cluster", c->cluster));
     (void) uv_run(&loop, UV_RUN_DEFAULT);
-    runner->ops->free(runner);
+    if (runner)
+        runner->ops->free(runner);
     (void) uv_run(&loop, UV_RUN_DEFAULT);
     agent = agent_free(agent);
     (void) uv_loop_close(&loop);
-    return 0;
+    return r < 0;
 }
 
 int main(int argc, char **argv)

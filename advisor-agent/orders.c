@@ -30,6 +30,7 @@
 #define ORDERS_MAX   4096
 #define NODES_MAX    100000
 #define HOLD_MIN_US  3600000000ll
+#define REPORT_AGAIN_US 3600000000ll
 #define FORGET_US    600000000 /* finished orders are kept this long for repeats */
 
 struct order {
@@ -716,6 +717,42 @@ static void start_unwinds(struct agent *a)
     }
 }
 
+static void temp_order(struct agent *a, const struct journal_step *s, struct order *x)
+{
+    *x = (struct order) { .a = a, .intent_seq = s->seq };
+    for (int v = 0; v < ADAPTER_VERB_MAX_; v++)
+        if (strcmp(adapter_verb_name((enum adapter_verb) v), s->intent.verb) == 0)
+            x->verb = (enum adapter_verb) v;
+    (void) snprintf(x->o.attempt.job_id, sizeof(x->o.attempt.job_id), "%s", s->intent.job);
+    x->o.attempt.restart_count = s->intent.restarts;
+}
+
+/* At the first session of this run: what the run before journalled may not have reached the control
+ * plane. It knows actions by journal and number, so hearing of one twice is nothing to it. */
+void orders_report_again(struct agent *a)
+{
+    const struct journal_step *s;
+    size_t pos = 0;
+
+    while ((s = journal_next_step(a->journal, &pos))) {
+        struct adapter_result res = { 0 };
+        struct order x;
+        if (s->wall_us < adv_wall_us() - REPORT_AGAIN_US)
+            continue;
+        temp_order(a, s, &x);
+        report_action(&x, s->seq, &s->intent, NULL, NULL, NULL);
+        if (!s->done)
+            continue;
+        for (int c = 0; c <= ADAPTER_COMMAND_TIMED_OUT; c++)
+            if (strcmp(adapter_command_name((enum adapter_command) c), s->outcome.command) == 0)
+                res.command = (enum adapter_command) c;
+        for (int o = 0; o <= ADAPTER_OBSERVED_NO; o++)
+            if (strcmp(adapter_observed_name((enum adapter_observed) o), s->outcome.observed) == 0)
+                res.observed = (enum adapter_observed) o;
+        report_action(&x, s->seq, &s->intent, &res, s->outcome.command, s->outcome.reason);
+    }
+}
+
 /* Intents of an earlier run: once nothing of theirs can land any more, their outcome is whatever the
  * orders' looks find; the records are closed as unknown. */
 static void close_old_intents(struct agent *a)
@@ -725,9 +762,8 @@ static void close_old_intents(struct agent *a)
     size_t pos = 0;
 
     for (;;) {
-        struct order *x = NULL, temp = { .a = a };
+        struct order *x = NULL, temp;
         struct journal_intent in;
-        uint64_t seq;
         bool mine = false;
 
         s = journal_next_open(a->journal, &pos);
@@ -738,13 +774,7 @@ static void close_old_intents(struct agent *a)
         if (mine)
             continue;
         in = s->intent;
-        seq = s->seq;
-        for (int v = 0; v < ADAPTER_VERB_MAX_; v++)
-            if (strcmp(adapter_verb_name((enum adapter_verb) v), in.verb) == 0)
-                temp.verb = (enum adapter_verb) v;
-        (void) snprintf(temp.o.attempt.job_id, sizeof(temp.o.attempt.job_id), "%s", in.job);
-        temp.o.attempt.restart_count = in.restarts;
-        temp.intent_seq = seq;
+        temp_order(a, s, &temp);
         const advisor_v1_JobObservation *j = snapshot_find(a->snapshot, in.job);
         if (j && (temp.verb == ADAPTER_VERB_PRESERVE || temp.verb == ADAPTER_VERB_INTERRUPT))
             res.observed = j->restart_count > in.restarts ? ADAPTER_OBSERVED_YES : ADAPTER_OBSERVED_NO;
