@@ -197,6 +197,12 @@ int show_nodes(const struct screen *s, Advisor__V1__Node *const *v, size_t n)
 
 /* ---- jobs ------------------------------------------------------------------------------------------------------- */
 
+/* The scheduler's reason word; Slurm says "None" for none. */
+static const char *reason_of(const Advisor__V1__Job *j)
+{
+    return adv_streq(j->reason, "None") ? "" : j->reason;
+}
+
 int show_jobs(const struct screen *s, Advisor__V1__Job *const *v, size_t n)
 {
     static const char *const heads[] = { "JOB", "NAME", "USER", "PARTITION", "STATE", "ATTEMPTS", "MODE", "SUBMITTED", "NOTE",
@@ -216,7 +222,7 @@ int show_jobs(const struct screen *s, Advisor__V1__Job *const *v, size_t n)
         table_cell(&tab, "%" PRIu32, j->last_attempt + 1);
         table_cell(&tab, "%s", WORD(mode, j->effective_mode, w));
         table_cell(&tab, "%s", age(s, j->submit_time, t));
-        table_cell(&tab, "%s", *j->comment_error ? j->comment_error : j->reason);
+        table_cell(&tab, "%s", *j->comment_error ? j->comment_error : reason_of(j));
     }
     return put_table(s, &tab, 0);
 }
@@ -300,7 +306,8 @@ static void show_job_head(const struct screen *s, const Advisor__V1__Job *j)
     char w[SHOW_WORD_SIZE], t[TEXT_TIME_SIZE];
 
     pair(s, "job:", "%s/%s%s%s", cluster_of(j->name, w), j->job_id, *j->display_name ? "  " : "", j->display_name);
-    pair(s, "state:", "%s%s%s%s", WORD(job_state, j->state, w), j->held ? ", held" : "", *j->reason ? ", " : "", j->reason);
+    pair(s, "state:", "%s%s%s%s", WORD(job_state, j->state, w), j->held ? ", held" : "",
+         *reason_of(j) ? ", " : "", reason_of(j));
     pair(s, "user:", "%s%s%s, partition %s", j->user, *j->account ? ", account " : "", j->account, or_dash(j->partition));
     pair(s, "submitted:", "%s", text_clock(show_time_us(j->submit_time), t));
     pair(s, "mode:", "%s", WORD(mode, j->effective_mode, w));
