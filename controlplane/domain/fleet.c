@@ -1287,35 +1287,34 @@ static void apply_take(struct fleet *f, struct intents *in, struct cluster *c, s
     ev->u.take.ret_epoch = c->epoch;
 }
 
-static int find_advice(struct cluster *c, const char *name, struct advice **ret, struct adv_err *err)
+/* The advice of that name, or NULL: then *@ret is 0 (not known: of another store, perhaps; the agent need not tell it
+ * again) or the error of a name that makes no sense. */
+static struct advice *find_advice(struct fleet *f, struct cluster *c, const char *name, int *ret, struct adv_err *err)
 {
     struct resource_path p;
     struct job *j;
     struct attempt *a;
-    int r = resource_path_parse(name, &p, err);
 
-    if (r < 0)
-        return r;
+    *ret = resource_path_parse(name, &p, err);
+    if (*ret < 0)
+        return NULL;
     j = fleet_find_job_uid(c, p.job_uid);
     a = j && p.attempt ? job_attempt(j, p.attempt_index) : NULL;
-    if (!p.advice || !a || !a->advice || !adv_streq(p.cluster, c->name))
-        return adv_err_set_reason(err, ADV_NOT_FOUND, "ADVICE_NOT_FOUND", "advice %.200s: not known", str_or(name));
-    *ret = a->advice;
-    return 0;
+    if (p.advice && a && a->advice && adv_streq(p.cluster, c->name))
+        return a->advice;
+    f->dropped_events++;
+    return NULL;
 }
 
 static int apply_status(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
                         struct adv_err *err)
 {
-    struct advice *ad = NULL;
+    struct advice *ad;
     char name[RESOURCE_NAME_MAX];
-    int r = find_advice(c, ev->u.status.advice_name, &ad, err);
+    int r;
 
-    if (r == -ADV_NOT_FOUND) {
-        f->dropped_events++; /* of another store, perhaps; the agent need not tell it again */
-        return 0;
-    }
-    if (r < 0)
+    ad = find_advice(f, c, ev->u.status.advice_name, &r, err);
+    if (!ad)
         return r;
     if (ev->u.status.observed_generation != ad->generation || epoch_cmp(ev->u.status.epoch, c->epoch) != 0)
         return 0; /* stale: changes nothing */
@@ -1355,15 +1354,12 @@ static int apply_action(struct fleet *f, struct intents *in, struct cluster *c, 
 {
     struct action *ac = NULL, *t;
     struct attempt *a;
-    struct advice *ad = NULL;
+    struct advice *ad;
     char name[RESOURCE_NAME_MAX];
-    int r = find_advice(c, ev->u.action.advice_name, &ad, err);
+    int r;
 
-    if (r == -ADV_NOT_FOUND) {
-        f->dropped_events++;
-        return 0;
-    }
-    if (r < 0)
+    ad = find_advice(f, c, ev->u.action.advice_name, &r, err);
+    if (!ad)
         return r;
     a = ad->attempt;
     DL_FOREACH (a->actions, t)
