@@ -21,15 +21,16 @@
 
 struct point {
     char name[64];
-    char action; /* first letter of kill, stop, pause, exit */
+    char action; /* first letter of kill, stop, pause, exit, arm */
     int status;
-    char file[256];
+    char file[256]; /* or the point to arm */
     uint64_t count;
 };
 
 static struct point points[MAX_POINTS];
 static size_t n_points;
-static uint64_t *hits; /* shared with forked children; one for each point */
+static uint64_t *hits;  /* shared with forked children; one for each point */
+static uint64_t *asleep; /* as well; until armed */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void malformed(const char *spec)
@@ -59,6 +60,9 @@ static void parse_one(char *spec)
     } else if (adv_startswith(act, "pause:") && act[6] && strlen(act + 6) < sizeof(p->file)) {
         p->action = 'p';
         (void) snprintf(p->file, sizeof(p->file), "%s", act + 6);
+    } else if (adv_startswith(act, "arm:") && act[4] && strlen(act + 4) < sizeof(p->name)) {
+        p->action = 'a';
+        (void) snprintf(p->file, sizeof(p->file), "%s", act + 4);
     } else if (adv_startswith(act, "exit:") && adv_parse_i64(act + 5, 0, 255, &v, NULL) == 0) {
         p->action = 'e';
         p->status = (int) v;
@@ -75,14 +79,27 @@ static void init(void)
     if (!env || !*env)
         return;
     adv_auto_free char *copy = strdup(env);
-    void *mem = mmap(NULL, MAX_POINTS * sizeof(*hits), PROT_READ | PROT_WRITE,
+    void *mem = mmap(NULL, 2 * MAX_POINTS * sizeof(*hits), PROT_READ | PROT_WRITE,
                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (!copy || mem == MAP_FAILED)
         malformed("(no memory)");
     hits = mem;
+    asleep = hits + MAX_POINTS;
     char *save = NULL;
     for (char *s = strtok_r(copy, ";", &save); s; s = strtok_r(NULL, ";", &save))
         parse_one(s);
+    for (size_t i = 0; i < n_points; i++) {
+        bool found = points[i].action != 'a';
+
+        for (size_t k = 0; points[i].action == 'a' && k < n_points; k++) {
+            if (strcmp(points[k].name, points[i].file) == 0) {
+                asleep[k] = 1;
+                found = true;
+            }
+        }
+        if (!found)
+            malformed(points[i].file);
+    }
 }
 
 void adv_failpoint_init(void)
@@ -113,7 +130,7 @@ void adv_failpoint_hit(const char *name)
         const struct point *p = &points[i];
         const struct timespec tick = { .tv_nsec = 10 * 1000 * 1000 };
 
-        if (strcmp(p->name, name) != 0 ||
+        if (strcmp(p->name, name) != 0 || __atomic_load_n(&asleep[i], __ATOMIC_RELAXED) ||
             __atomic_add_fetch(&hits[i], 1, __ATOMIC_RELAXED) != p->count)
             continue;
         say(name);
@@ -126,6 +143,11 @@ void adv_failpoint_hit(const char *name)
             break;
         case 'e':
             _exit(p->status);
+        case 'a':
+            for (size_t k = 0; k < n_points; k++)
+                if (strcmp(points[k].name, p->file) == 0)
+                    __atomic_store_n(&asleep[k], 0, __ATOMIC_RELAXED);
+            break;
         default:
             while (access(p->file, F_OK) != 0)
                 (void) nanosleep(&tick, NULL);

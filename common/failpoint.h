@@ -15,6 +15,7 @@
  *     stop        SIGSTOP to itself; the run goes on after SIGCONT
  *     pause:FILE  waits, looking every 10 ms, until FILE exists
  *     exit:N      _exit(N)
+ *     arm:POINT   goes on, and POINT, which until now did nothing, counts its passes from here
  *
  * Async-signal-safe after the first pass, so it may stand between fork and exec. */
 

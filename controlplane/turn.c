@@ -272,6 +272,26 @@ static void set_revision(const struct intent *i, uint64_t rev)
     }
 }
 
+/* Names of crash tests for "the turn that writes such a thing". */
+static void record_points(const struct intents *in)
+{
+    for (size_t i = 0; i < in->n; i++) {
+        switch (in->v[i].kind) {
+        case RESOURCE_ANOMALY:
+            ADV_FAILPOINT("turn.record_anomaly");
+            break;
+        case RESOURCE_ADVICE:
+            ADV_FAILPOINT("turn.record_advice");
+            break;
+        case RESOURCE_ACTION:
+            ADV_FAILPOINT("turn.record_action");
+            break;
+        default:
+            break;
+        }
+    }
+}
+
 /* Numbers what changed and writes it down: objects first, cluster rows last, since numbering changes them. */
 static int record(struct turn *t, struct store_txn *txn)
 {
@@ -322,6 +342,7 @@ static void start_commit(struct turn *t)
         go_offline(t, &err);
         return;
     }
+    record_points(&t->intents);
     ADV_FAILPOINT("turn.before_commit");
     t->state = TURN_COMMITTING;
     store_commit(t->st, txn, commit_cb, t);

@@ -54,12 +54,42 @@ Test(failpoint, actions)
 Test(failpoint, malformed_ends_the_program)
 {
     static const char *const bad[] = { "a.b",        "a.b=",  "a.b=explode", "a.b=kill@0",
-                                       "a.b=kill@x", "=kill", "a.b=exit:300" };
+                                       "a.b=kill@x", "=kill", "a.b=exit:300",
+                                       "a.b=arm:",   "a.b=arm:none" };
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(bad); i++) {
         int st = run(bad[i], 1, false);
         cr_assert(WIFEXITED(st) && WEXITSTATUS(st) == 2, "%s", bad[i]);
     }
+}
+
+Test(failpoint, armed_points_count_from_there)
+{
+    int st;
+    pid_t pid = fork();
+
+    cr_assert_geq(pid, 0);
+    if (pid == 0) {
+        (void) setenv("ADVISOR_FAILPOINT", "c=arm:a.b@2;a.b=exit:7@2", 1);
+        (void) freopen("/dev/null", "w", stderr);
+        for (int i = 0; i < 5; i++)
+            ADV_FAILPOINT("a.b");
+        ADV_FAILPOINT("c");
+        for (int i = 0; i < 5; i++)
+            ADV_FAILPOINT("a.b");
+        ADV_FAILPOINT("c");
+        ADV_FAILPOINT("a.b");
+        if (fork() == 0) { /* a child's pass counts as well */
+            ADV_FAILPOINT("a.b");
+            _exit(1);
+        }
+        (void) wait(&st);
+        _exit(WIFEXITED(st) ? WEXITSTATUS(st) : 2);
+    }
+    cr_assert_eq(waitpid(pid, &st, 0), pid);
+    cr_assert(WIFEXITED(st) && WEXITSTATUS(st) == 7, "%d", st);
+    st = run("c=arm:a.b;a.b=exit:7", 3, false);
+    cr_assert(WIFEXITED(st) && WEXITSTATUS(st) == 0);
 }
 
 Test(failpoint, pause_waits_for_the_file)
