@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ctl/table.h"
 
+#include <assert.h>
+
 #include "ctl/text.h"
 
 #define GAP       2  /* blanks between columns */
@@ -13,6 +15,7 @@ void table_init(struct table *t, const char *const *heads)
     *t = (struct table) { .heads = heads };
     while (heads[t->n_cols])
         t->n_cols++;
+    assert(t->n_cols > 0);
 }
 
 void table_done(struct table *t)
