@@ -6,6 +6,7 @@
 
 #include "advisor-agent/internal.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,6 +77,20 @@ static advisor_v1_Ceiling *ceiling_message(struct agent *a)
     return &a->ceiling_msg;
 }
 
+/* Says whether it differs from what the control plane was told last, and counts it as told. */
+static bool ceiling_news(struct agent *a)
+{
+    char key[sizeof(a->ceiling_told)];
+    int n = snprintf(key, sizeof(key), "%d %s", a->ceiling_msg.mode, a->ceiling_reason);
+
+    for (pb_size_t i = 0; i < a->ceiling_msg.verbs_count && n > 0 && (size_t) n < sizeof(key); i++)
+        n += snprintf(key + n, sizeof(key) - (size_t) n, " %d", a->ceiling_verbs[i]);
+    if (strcmp(key, a->ceiling_told) == 0)
+        return false;
+    memcpy(a->ceiling_told, key, sizeof(key));
+    return true;
+}
+
 /* The control plane */
 
 static void op_hello(void *ctx, advisor_v1_Hello *h)
@@ -107,6 +122,7 @@ static void op_hello(void *ctx, advisor_v1_Hello *h)
     h->verbs = a->verbs;
     (void) ceiling_refresh(a->ceiling);
     h->ceiling = ceiling_message(a);
+    (void) ceiling_news(a);
     while ((s = journal_next_open(a->journal, &pos)) && h->open_intents_count < INTENTS_MAX) {
         advisor_v1_OpenIntent *o = &a->intents_msg[h->open_intents_count++];
         *o = (advisor_v1_OpenIntent) { .journal_seq = s->seq, .has_epoch = true,
@@ -128,8 +144,11 @@ static void op_heartbeat(void *ctx, advisor_v1_Heartbeat *h)
         h->has_epoch = true;
         h->epoch = agent_epoch_msg(a->lease.epoch);
     }
-    h->has_ceiling = true;
-    h->ceiling = *ceiling_message(a);
+    const advisor_v1_Ceiling *c = ceiling_message(a);
+    if (ceiling_news(a)) {
+        h->has_ceiling = true;
+        h->ceiling = *c;
+    }
     /* What is older than two polls and a bit is stale. */
     int64_t age = a->good_read_us ? adv_mono_us() - a->good_read_us : adv_mono_us();
     int64_t fresh = 2 * a->cfg->poll_ms * 1000 + 30000000;
@@ -180,6 +199,7 @@ static void op_welcome(void *ctx, const advisor_v1_Welcome *w, int64_t sent_boot
         snapshot_restart(a->snapshot);
     a->resumable = false;
     a->next_poll_us = 0;
+    (void) malloc_trim(0); /* what the handshake needed for a moment */
     if (w->has_grant && !a->reported_again) {
         a->reported_again = true;
         orders_report_again(a);
@@ -191,6 +211,8 @@ static void op_heartbeat_ack(void *ctx, const advisor_v1_HeartbeatAck *m, int64_
     struct agent *a = ctx;
 
     take_mode(a, m->cluster_mode);
+    if (m->has_grant && !a->lease.held)
+        a->ceiling_told[0] = '\0'; /* as a standby it was not the cluster's ceiling */
     if (m->has_grant)
         (void) take_grant(a, &m->grant, sent_boot_us);
     else

@@ -48,6 +48,7 @@ struct agent {
     size_t n_verbs;
     advisor_v1_Verb ceiling_verbs[16];
     char ceiling_reason[256];
+    char ceiling_told[400];
     advisor_v1_Ceiling ceiling_msg;
     advisor_v1_Epoch highest_msg;
     advisor_v1_Resume resume_msg;

@@ -248,7 +248,7 @@ void logs_update(struct agent *a)
     struct attempt_log *l, *next;
     int64_t now = adv_mono_us();
 
-    if (!a->tails)
+    if (!a->tails || !a->lease.held) /* a standby has nobody to tell */
         return;
     snapshot_each(a->snapshot, each, a);
     HASH_ITER(hh, a->logs, l, next) {

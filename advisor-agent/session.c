@@ -44,6 +44,7 @@ struct session {
     enum session_state state;
     bool closing;
     bool logs_full;
+    bool granted; /* holds the lease; a standby has nothing to tell */
     char id[64];
     uint64_t next_seq, acked_seq, heartbeat_id, pull_id;
     uint64_t state_seq; /* of the last update sent */
@@ -171,7 +172,7 @@ static bool send_state(struct session *s)
 
 static void pump(struct session *s)
 {
-    if (s->state != ACTIVE)
+    if (s->state != ACTIVE || !s->granted)
         return;
     for (struct out *o = s->first; o; o = o->next) {
         struct adv_err err;
@@ -356,6 +357,7 @@ static void on_welcome(struct session *s, const advisor_v1_Welcome *w)
     }
     (void) snprintf(s->id, sizeof(s->id), "%s", w->session_id);
     s->state = ACTIVE;
+    s->granted = w->has_grant;
     s->heartbeat_ms = w->heartbeat_interval_ms >= 100 ? w->heartbeat_interval_ms : 100;
     s->silence_ms = w->silence_timeout_ms >= 2 * s->heartbeat_ms ? w->silence_timeout_ms
                                                                  : 2 * s->heartbeat_ms;
@@ -411,9 +413,11 @@ static void on_heartbeat_ack(struct session *s, const advisor_v1_HeartbeatAck *a
 {
     if (a->id == 0 || a->id > s->heartbeat_id || s->sent[a->id % SENT_MAX].id != a->id)
         return;
+    s->granted = a->has_grant;
     s->ops->heartbeat_ack(s->ctx, a, s->sent[a->id % SENT_MAX].boot_us);
     if (s->state == ACTIVE && a->has_grant && !s->logs)
         open_logs(s);
+    pump(s);
 }
 
 static void on_message(void *ctx, struct wire_call *call, const uint8_t *data, size_t len)
