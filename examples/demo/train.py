@@ -34,6 +34,11 @@ ATTEMPT = int(os.environ.get("SLURM_RESTART_COUNT", "0") or 0)
 NODE = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
+UNCORRECTABLE = ("CUDA error: uncorrectable ECC error encountered\n"
+                 "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+                 "incorrect.")
+
+
 class DeviceError(RuntimeError):
     """What a framework raises when the runtime library of the device reports a fault."""
 
@@ -151,9 +156,7 @@ class Model:
 def maybe_fail(step, fault):
     kind, _, rest = fault.partition(":")
     if kind == "ecc" and ATTEMPT == 0 and rest == f"{step}:{RANK}":
-        raise DeviceError("CUDA error: uncorrectable ECC error encountered\n"
-                          "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace "
-                          "below might be incorrect.")
+        raise DeviceError(UNCORRECTABLE)
     if kind == "caught" and rest == str(step) and RANK == 0:
         raise MemoryError
 
