@@ -336,7 +336,11 @@ void args_completion_bash(FILE *out)
     (void) fprintf(out, " --config --dump-config --help -o'\n"
                         "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
                         "        w=${COMP_WORDS[i]}\n"
-                        "        [[ $w = -* ]] || { cmd=$w; break; }\n"
+                        "        case $w in\n"
+                        "        --insecure | --dump-config | --help | --*=*) ;;\n"
+                        "        -*) i=$((i + 1)) ;; # its value\n"
+                        "        *) cmd=$w; break ;;\n"
+                        "        esac\n"
                         "    done\n"
                         "    case $cmd in\n    '') words='");
     for (size_t i = 0; i < ADV_ARRAY_LEN(commands); i++) {

@@ -237,7 +237,7 @@ int client_new(const struct ctl_config *cfg, struct client **ret, struct adv_err
     struct wire_config wc = {
         .target = cfg->server,
         .server_name = *cfg->server_name ? cfg->server_name : NULL,
-        .ca_path = *cfg->ca ? cfg->ca : NULL,
+        .ca_path = *cfg->ca && !cfg->insecure ? cfg->ca : NULL,
         .cert_path = *cfg->cert ? cfg->cert : NULL,
         .key_path = *cfg->key ? cfg->key : NULL,
         .insecure = cfg->insecure,
