@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <utlist.h>
 
+#include "common/utf8.h"
+
 static char *fmt_dup(struct decision *d, const char *fmt, va_list ap) ADV_PRINTF(2, 0);
 static char *fmt_dup(struct decision *d, const char *fmt, va_list ap)
 {
@@ -117,6 +119,14 @@ static const char *class_words(const char *fault_class)
     return s ? s : "an unknown cause";
 }
 
+/* Classes that say that somebody, or the scheduler, wanted the end. */
+static bool ended_on_purpose(const struct anomaly *an)
+{
+    const char *c = str_or(an->fault_class);
+
+    return adv_streq(c, "user_cancel") || adv_streq(c, "time_limit") || adv_streq(c, "preemption");
+}
+
 static void end_words(const struct attempt *a, char *buf, size_t size)
 {
     if (a->exit_signal)
@@ -189,11 +199,11 @@ static const char *cause_words(const struct anomaly *an)
 /* Union of the blamed nodes and what earlier advice of this job excluded; "" when none. */
 static void exclusions(struct decision *d, const struct attempt *a, const struct anomaly *an)
 {
-    ADV_AUTO(adv_hostlist) all = adv_hostlist_new(4096);
+    ADV_AUTO(adv_hostlist) all = adv_hostlist_new(ATTEMPT_MAX_NODES);
     ADV_AUTO_DONE(adv_buf) text;
     const struct job *j = a->job;
 
-    adv_buf_init(&text, 1 << 16);
+    adv_buf_init(&text, HOST_LIST_TEXT_MAX);
     if (!all) {
         d->oom = true;
         return;
@@ -213,7 +223,7 @@ static void exclusions(struct decision *d, const struct attempt *a, const struct
 
 static uint32_t count_hosts(const char *list)
 {
-    ADV_AUTO(adv_hostlist) hl = adv_hostlist_new(65536);
+    ADV_AUTO(adv_hostlist) hl = adv_hostlist_new(ATTEMPT_MAX_NODES);
 
     if (!hl || !list || adv_hostlist_parse(hl, list, NULL) < 0)
         return 0;
@@ -276,9 +286,11 @@ static uint32_t job_limit(const struct job *j, const struct policy *p)
 
 static void evidence_reason(struct decision *d, const struct anomaly *an)
 {
+    const char *excerpt = str_or(an->excerpt);
+
     if (an->rule)
-        reason(d, "signature", an->rule, "The log shows %s (rule %s): \"%.120s\".", class_words(an->fault_class),
-               an->rule, str_or(an->excerpt));
+        reason(d, "signature", an->rule, "The log shows %s (rule %s): \"%.*s\".", class_words(an->fault_class), an->rule,
+               (int) adv_utf8_cut(excerpt, strlen(excerpt), 120), excerpt);
     else
         reason(d, "scheduler_state", an->fault_class, "%s", str_or(an->status_reason));
 }
@@ -299,6 +311,13 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
         evidence_reason(d, an);
     reason(d, running ? "no_progress" : "end_state", job_state_name(a->state), "Attempt %u %s.", a->index, end);
 
+    if (an && ended_on_purpose(an)) {
+        no_action(d);
+        reason(d, "ended_on_purpose", an->fault_class, "Somebody or the scheduler ended it on purpose; that stands.");
+        summary(d, "Left %s: it was ended on purpose by %s, and that stands.", job_state_name(a->state),
+                class_words(an->fault_class));
+        return;
+    }
     if (known && an->retryable == RETRYABLE_NO) {
         no_action(d);
         reason(d, "user_fault", an->fault_class, "The same job would fail again in the same way: this is %s.",

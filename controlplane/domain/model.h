@@ -138,6 +138,7 @@ struct anomaly {
     uint32_t repeats;            /* further lines of the same rule */
     uint64_t revision;
     bool dirty;
+    bool dropped; /* off the attempt's list; freed with the intents that still name it */
     struct anomaly *prev, *next; /* attempt's list */
 };
 
@@ -209,6 +210,9 @@ struct milestones {
 };
 
 #define ATTEMPT_MAX_ANOMALIES 8
+#define ATTEMPT_MAX_NODES     65536
+/* No list of that many names is longer: reaching it means that memory ran out. */
+#define HOST_LIST_TEXT_MAX    (ATTEMPT_MAX_NODES * (ADV_HOST_NAME_MAX + 1))
 #define ATTEMPT_MAX_ACTIONS   64
 
 struct attempt {
