@@ -132,6 +132,10 @@ void policy_parse_comment(const char *comment, struct comment_opts *ret)
             comment_error(ret, "comment: not valid JSON: %.100s", err.msg);
         return;
     }
+    if (ours && !json_is_object(root)) {
+        comment_error(ret, "comment: expected a JSON object");
+        return;
+    }
     obj = json_object_get(root, "advisor");
     if (obj) {
         if (json_is_object(obj))
