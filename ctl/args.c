@@ -104,12 +104,15 @@ static int long_flag(struct args *a, int argc, char *const *argv, int *i, struct
     const struct adv_config_row *row = settings_row(name, len);
     int r;
 
-    if (adv_streq(name, "help")) {
-        a->help = true;
-        return 0;
-    }
-    if (adv_streq(name, "dump-config")) {
-        a->dump_config = true;
+    bool *own = adv_streq(name, "help")               ? &a->help :
+                adv_streq(name, "version")            ? &a->version :
+                adv_streq(name, "check-config")       ? &a->check_config :
+                adv_streq(name, "dump-config")        ? &a->dump_config :
+                adv_streq(name, "dump-config-docs")   ? &a->dump_config_docs :
+                                                        NULL;
+
+    if (own) {
+        *own = true;
         return 0;
     }
     if (len == 6 && strncmp(name, "config", len) == 0)
@@ -172,7 +175,8 @@ static int place_words(struct args *a, const char *const *word, int n_words, str
     int used = 0;
 
     if (n_words == 0)
-        return a->help || a->dump_config ? 0 : adv_err_set(err, ADV_INVALID_ARGUMENT, "no command given");
+        return a->help || a->version || a->check_config || a->dump_config || a->dump_config_docs
+                   ? 0 : adv_err_set(err, ADV_INVALID_ARGUMENT, "no command given");
     a->command = find_command(word, n_words, &used);
     if (!a->command && adv_streq(word[0], "cluster") && a->help)
         return 0;
@@ -262,10 +266,11 @@ static void help_settings(FILE *out)
         (void) fprintf(out, "  --%-14s %s%s%s%s\n", name, row->text, *row->def ? " (default " : "", row->def,
                        *row->def ? ")" : "");
     }
-    (void) fprintf(out, "  -o %-14s the same as --output\n"
+    (void) fprintf(out, "  -o %-13s the same as --output\n"
                         "  --%-14s read this file instead\n"
-                        "  --%-14s print the settings with the source of each\n",
-                   "FORMAT", "config FILE", "dump-config");
+                        "  --%-14s print the settings with the source of each; --dump-config-docs: their reference\n"
+                        "  --%-14s check the settings and exit\n",
+                   "FORMAT", "config FILE", "dump-config", "check-config");
 }
 
 static void help_exit_codes(FILE *out)
@@ -333,11 +338,11 @@ void args_completion_bash(FILE *out)
         for (const char *k = ctl_config_table.rows[i].key; *k; k++)
             (void) fputc(*k == '_' ? '-' : *k, out);
     }
-    (void) fprintf(out, " --config --dump-config --help -o'\n"
+    (void) fprintf(out, " --config --check-config --dump-config --dump-config-docs --version --help -o'\n"
                         "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
                         "        w=${COMP_WORDS[i]}\n"
                         "        case $w in\n"
-                        "        --insecure | --dump-config | --help | --*=*) ;;\n"
+                        "        --insecure | --check-config | --dump-config* | --version | --help | --*=*) ;;\n"
                         "        -*) i=$((i + 1)) ;; # its value\n"
                         "        *) cmd=$w; break ;;\n"
                         "        esac\n"

@@ -48,10 +48,10 @@ enum option_id {
 struct command;
 
 struct args {
-    const struct command *command; /* NULL with help or dump_config only */
+    const struct command *command; /* NULL only with one of the flags below */
     const char *word[ARGS_MAX_WORDS];
     const char *option[OPT_COUNT]; /* NULL: not given; "" for a given one without a value */
-    bool help, dump_config;
+    bool help, version, dump_config, dump_config_docs, check_config;
     const char *config_file;
     /* what adv_config_load() takes: "--key=value", borrowed from @owned or argv */
     char *flags[ARGS_MAX_FLAGS];

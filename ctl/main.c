@@ -68,7 +68,11 @@ static enum ctl_exit run(const struct args *a)
         args_help(stdout, a->command);
         return CTL_EXIT_OK;
     }
-    if (a->command && a->command->id == CMD_VERSION) {
+    if (a->dump_config_docs) {
+        adv_config_dump_docs(&ctl_config_table, stdout);
+        return CTL_EXIT_OK;
+    }
+    if (a->version || (a->command && a->command->id == CMD_VERSION)) {
         printf("advisorctl " ADVISOR_VERSION "\n");
         return CTL_EXIT_OK;
     }
@@ -81,8 +85,11 @@ static enum ctl_exit run(const struct args *a)
     if (adv_config_load(&ctl_config_table, a->config_file ? a->config_file : settings_file(path, sizeof(path)), a->n_flags,
                         a->flags, &config, &err) < 0)
         return usage(err.msg);
-    if (a->dump_config) {
-        adv_config_dump(config, stdout);
+    if (a->dump_config || a->check_config) {
+        if (a->dump_config)
+            adv_config_dump(config, stdout);
+        else
+            printf("configuration is good\n");
         return CTL_EXIT_OK;
     }
     return run_command(a, config);
