@@ -211,22 +211,24 @@ static void exclusions(struct decision *d, const struct attempt *a, const struct
     for (uint32_t i = 0; i < a->index && i < j->n_attempts; i++) {
         const struct advice *old = j->attempts[i]->advice;
         if (old && old->exclude_nodes && old->disposition == DISPOSITION_CONVERGED)
-            (void) !adv_hostlist_parse(all, old->exclude_nodes, NULL);
+            d->oom |= nodes_add(all, old->exclude_nodes) < 0;
     }
     if (an && an->nodes)
-        (void) !adv_hostlist_parse(all, an->nodes, NULL);
+        d->oom |= nodes_add(all, an->nodes) < 0;
     if (adv_hostlist_count(all) == 0)
         return;
     if (adv_hostlist_format(all, &text, NULL) < 0 || !(d->exclude_nodes = strdup(text.data)))
         d->oom = true;
 }
 
-static uint32_t count_hosts(const char *list)
+static uint32_t count_hosts(struct decision *d, const char *list)
 {
     ADV_AUTO(adv_hostlist) hl = adv_hostlist_new(ATTEMPT_MAX_NODES);
 
-    if (!hl || !list || adv_hostlist_parse(hl, list, NULL) < 0)
+    if (!hl || nodes_add(hl, list) < 0) {
+        d->oom = true;
         return 0;
+    }
     return (uint32_t) adv_hostlist_count(hl);
 }
 
@@ -357,10 +359,10 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
     d->desired = DESIRED_RESTARTED;
     d->may_interrupt = running;
     exclusions(d, a, an);
-    if (d->exclude_nodes && count_hosts(d->exclude_nodes) > exclusion_cap(a, p)) {
+    if (d->exclude_nodes && count_hosts(d, d->exclude_nodes) > exclusion_cap(a, p)) {
         reason(d, "too_many_nodes", d->exclude_nodes,
                "The evidence points at %u nodes, more than the %u that may be excluded: a shared cause is likelier.",
-               count_hosts(d->exclude_nodes), exclusion_cap(a, p));
+               count_hosts(d, d->exclude_nodes), exclusion_cap(a, p));
         free(d->exclude_nodes);
         d->exclude_nodes = NULL;
     }

@@ -12,6 +12,10 @@
  *  - consent may lower an advice that exists, it never raises one: raising a mode does not set old failures in motion;
  *  - statuses count only for the current generation and epoch. */
 
+/* A table that cannot grow leaves the new element out (hh.tbl is NULL then) instead of ending the program. */
+#define HASH_NONFATAL_OOM 1
+#define uthash_nonfatal_oom(e) ((void) (e))
+
 #include "controlplane/domain/fleet.h"
 
 #include <stdarg.h>
@@ -58,6 +62,11 @@ static bool *dirty_mark(const struct intent *i)
 void intents_done(struct intents *in)
 {
     for (size_t i = 0; i < in->n; i++) {
+        struct anomaly *an = in->v[i].kind == RESOURCE_ANOMALY ? in->v[i].object : NULL;
+        if (an && an->dropped) {
+            anomaly_free(an);
+            continue;
+        }
         bool *d = dirty_mark(&in->v[i]);
         if (d)
             *d = false;
@@ -421,6 +430,41 @@ static bool has_suspicion(const struct attempt *a, bool terminal_only)
     return false;
 }
 
+/* Withdrawn ones count nothing, hints less than what ends a process. */
+static bool less_weighty(const struct anomaly *a, const struct anomaly *b)
+{
+    bool aw = a->status == ANOMALY_WITHDRAWN, bw = b->status == ANOMALY_WITHDRAWN;
+
+    if (aw != bw)
+        return aw;
+    if (a->terminal != b->terminal)
+        return b->terminal;
+    return a->precedence < b->precedence;
+}
+
+/* Makes room by dropping the least weighty when something weightier than it comes. */
+static bool make_room(struct attempt *a, const struct anomaly *candidate)
+{
+    struct anomaly *an, *least = NULL;
+
+    if (a->n_anomalies < ATTEMPT_MAX_ANOMALIES)
+        return true;
+    DL_FOREACH (a->anomalies, an)
+        if (!least || less_weighty(an, least))
+            least = an;
+    if (!less_weighty(least, candidate))
+        return false;
+    /* Its row stays in the store as history; only the working set forgets it. One that is still to be written in this
+     * turn lives until then. */
+    DL_DELETE(a->anomalies, least);
+    a->n_anomalies--;
+    if (least->dirty)
+        least->dropped = true;
+    else
+        anomaly_free(least);
+    return true;
+}
+
 static struct anomaly *anomaly_add(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
     struct anomaly *an;
@@ -446,7 +490,8 @@ static struct anomaly *anomaly_add(struct fleet *f, struct intents *in, struct a
 /* An end in failure that no log line explains. */
 static void anomaly_from_state(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
-    struct anomaly *an = anomaly_add(f, in, a, ev);
+    const struct anomaly candidate = { .status = ANOMALY_CONFIRMED };
+    struct anomaly *an = make_room(a, &candidate) ? anomaly_add(f, in, a, ev) : NULL;
 
     if (!an)
         return;
@@ -696,7 +741,13 @@ static struct job *job_new(struct fleet *f, struct intents *in, struct cluster *
         return NULL;
     }
     HASH_ADD_KEYPTR(hh_uid, c->jobs_by_uid, j->uid, strlen(j->uid), j);
+    if (!j->hh_uid.tbl) {
+        in->oom = true;
+        job_free(j);
+        return NULL;
+    }
     HASH_ADD_KEYPTR(hh_id, c->jobs_by_id, j->job_id, strlen(j->job_id), j);
+    in->oom |= !j->hh_id.tbl;
     touch_job(in, j);
     return j;
 }
@@ -873,6 +924,11 @@ static void apply_node(struct intents *in, struct cluster *c, const struct node_
             return;
         }
         HASH_ADD_KEYPTR(hh, c->nodes, n->name, strlen(n->name), n);
+        if (!n->hh.tbl) {
+            in->oom = true;
+            node_free(n);
+            return;
+        }
     } else {
         c->digest ^= n->hash;
     }
@@ -981,12 +1037,12 @@ static int apply_state(struct fleet *f, struct intents *in, struct cluster *c, s
 /* The attempt's own nodes among those the evidence names; a single-node attempt needs no name. */
 static char *blamed_nodes(struct intents *in, const struct attempt *a, const struct event *ev)
 {
-    ADV_AUTO(adv_hostlist) own = adv_hostlist_new(65536);
-    ADV_AUTO(adv_hostlist) hit = adv_hostlist_new(65536);
+    ADV_AUTO(adv_hostlist) own = adv_hostlist_new(ATTEMPT_MAX_NODES);
+    ADV_AUTO(adv_hostlist) hit = adv_hostlist_new(ATTEMPT_MAX_NODES);
     ADV_AUTO_DONE(adv_buf) text;
     char *s;
 
-    adv_buf_init(&text, 1 << 16);
+    adv_buf_init(&text, HOST_LIST_TEXT_MAX);
     if (!own || !hit) {
         in->oom = true;
         return NULL;
@@ -1000,11 +1056,12 @@ static char *blamed_nodes(struct intents *in, const struct attempt *a, const str
             (void) snprintf(shortname, sizeof(shortname), "%.*s", (int) strcspn(n, "."), n);
             n = shortname;
         }
-        if (adv_hostlist_contains(own, n))
-            (void) !adv_hostlist_add(hit, n, NULL);
+        if (adv_hostlist_contains(own, n) && adv_hostlist_add(hit, n, NULL) < 0)
+            in->oom = true; /* never more than own */
     }
-    if (adv_hostlist_count(hit) == 0 && ev->u.finding.n_nodes == 0 && adv_hostlist_count(own) == 1)
-        (void) !adv_hostlist_union(hit, own, NULL);
+    if (adv_hostlist_count(hit) == 0 && ev->u.finding.n_nodes == 0 && adv_hostlist_count(own) == 1 &&
+        adv_hostlist_union(hit, own, NULL) < 0)
+        in->oom = true;
     if (adv_hostlist_count(hit) == 0)
         return NULL;
     if (adv_hostlist_format(hit, &text, NULL) < 0 || !(s = strdup(text.data))) {
@@ -1016,37 +1073,17 @@ static char *blamed_nodes(struct intents *in, const struct attempt *a, const str
 
 static void merge_nodes(struct intents *in, struct anomaly *an, const char *more)
 {
-    ADV_AUTO(adv_hostlist) all = adv_hostlist_new(65536);
+    ADV_AUTO(adv_hostlist) all = adv_hostlist_new(ATTEMPT_MAX_NODES);
     ADV_AUTO_DONE(adv_buf) text;
 
-    adv_buf_init(&text, 1 << 16);
-    if (!all || (an->nodes && adv_hostlist_parse(all, an->nodes, NULL) < 0) ||
-        adv_hostlist_parse(all, more, NULL) < 0 || adv_hostlist_format(all, &text, NULL) < 0) {
+    adv_buf_init(&text, HOST_LIST_TEXT_MAX);
+    if (!all || (an->nodes && nodes_add(all, an->nodes) < 0) || nodes_add(all, more) < 0 ||
+        adv_hostlist_format(all, &text, NULL) < 0) {
         in->oom = true;
         return;
     }
     if (str_set(in, &an->nodes, text.data))
         touch_anomaly(in, an);
-}
-
-/* Makes room by dropping the least weighty when something weightier comes. */
-static bool make_room(struct attempt *a, int32_t precedence, bool terminal)
-{
-    struct anomaly *an, *least = NULL;
-
-    if (a->n_anomalies < ATTEMPT_MAX_ANOMALIES)
-        return true;
-    DL_FOREACH (a->anomalies, an)
-        if (!an->dirty && (!least || an->terminal < least->terminal ||
-                           (an->terminal == least->terminal && an->precedence < least->precedence)))
-            least = an;
-    if (!least || least->terminal > terminal || (least->terminal == terminal && least->precedence >= precedence))
-        return false;
-    /* its row stays in the store as history; only the working set forgets it */
-    DL_DELETE(a->anomalies, least);
-    a->n_anomalies--;
-    anomaly_free(least);
-    return true;
 }
 
 static void apply_signature(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
@@ -1059,7 +1096,10 @@ static void apply_signature(struct fleet *f, struct intents *in, struct attempt 
         if (adv_streq(str_or(t->rule), str_or(ev->u.finding.rule)))
             an = t;
     if (!an) {
-        if (!make_room(a, ev->u.finding.precedence, ev->u.finding.terminal))
+        const struct anomaly candidate = { .status = ANOMALY_SUSPICION,
+                                           .precedence = ev->u.finding.precedence,
+                                           .terminal = ev->u.finding.terminal };
+        if (!make_room(a, &candidate))
             return;
         an = anomaly_add(f, in, a, ev);
         if (!an)
@@ -1438,6 +1478,11 @@ static int apply_create(struct fleet *f, struct intents *in, struct event *ev, s
     c->agent_state_us = ev->now_us;
     c->epoch.term = f->store_term;
     HASH_ADD_KEYPTR(hh, f->clusters, c->name, strlen(c->name), c);
+    if (!c->hh.tbl) {
+        in->oom = true;
+        cluster_free(c);
+        return 0;
+    }
     touch_cluster(in, c);
     audit(in, c, ev, 0, "cluster.create", cluster_resource_name(c, name), "mode observe");
     return 0;
@@ -1500,6 +1545,7 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
     struct attempt *a;
     int r = 0;
 
+    f->now_us = ev->now_us;
     if (ev->type != EV_TICK && ev->type != EV_CLUSTER_CREATE) {
         c = fleet_find_cluster(f, ev->cluster);
         if (!c)
@@ -1596,7 +1642,7 @@ int fleet_load_cluster(struct fleet *f, struct cluster *c)
     if (!c->name || fleet_find_cluster(f, c->name))
         return -ADV_DATA_LOSS;
     HASH_ADD_KEYPTR(hh, f->clusters, c->name, strlen(c->name), c);
-    return 0;
+    return c->hh.tbl ? 0 : -ADV_RESOURCE_EXHAUSTED;
 }
 
 int fleet_load_job(struct fleet *f, struct cluster *c, struct job *j)
@@ -1608,13 +1654,20 @@ int fleet_load_job(struct fleet *f, struct cluster *c, struct job *j)
         return -ADV_DATA_LOSS;
     j->cluster = c;
     HASH_ADD_KEYPTR(hh_uid, c->jobs_by_uid, j->uid, strlen(j->uid), j);
+    if (!j->hh_uid.tbl)
+        return -ADV_RESOURCE_EXHAUSTED;
     old = fleet_find_job(c, j->job_id);
     if (old && strcmp(old->uid, j->uid) < 0) {
         HASH_DELETE(hh_id, c->jobs_by_id, old);
         old = NULL;
     }
-    if (!old)
+    if (!old) {
         HASH_ADD_KEYPTR(hh_id, c->jobs_by_id, j->job_id, strlen(j->job_id), j);
+        if (!j->hh_id.tbl) { /* the caller frees it */
+            HASH_DELETE(hh_uid, c->jobs_by_uid, j);
+            return -ADV_RESOURCE_EXHAUSTED;
+        }
+    }
     if (j->present)
         c->digest ^= j->hash;
     return 0;
@@ -1639,7 +1692,7 @@ int fleet_load_attempt(struct fleet *f, struct job *j, struct attempt *a)
 void fleet_load_anomaly(struct attempt *a, struct anomaly *an)
 {
     an->attempt = a;
-    if (!make_room(a, an->precedence, an->terminal)) {
+    if (!make_room(a, an)) {
         anomaly_free(an);
         return;
     }

@@ -25,7 +25,8 @@ struct fleet {
     struct cluster *clusters;
     struct fleet_config cfg;
     struct attempt *judge_list; /* attempts with judge_at_us */
-    uint64_t next_uid;
+    uint64_t next_uid; /* below it: used. The store starts it at its newest change, so that no two lives mint the same */
+    int64_t now_us;    /* wall clock of the newest event; 0 before the first */
     uint64_t store_term;
     uint64_t dropped_events; /* findings for attempts that do not exist, and the like */
 };
@@ -287,6 +288,7 @@ bool fleet_lease_free(const struct cluster *c, int64_t mono_us);
 uint64_t cluster_digest(const struct cluster *c);
 
 /* Loading: objects made by the store, linked into the fleet without events. */
+/* Those that return an error leave the object with the caller: -ADV_DATA_LOSS, -ADV_RESOURCE_EXHAUSTED. */
 adv_must_check int fleet_load_cluster(struct fleet *f, struct cluster *c);                 /* takes over */
 adv_must_check int fleet_load_job(struct fleet *f, struct cluster *c, struct job *j);      /* takes over */
 adv_must_check int fleet_load_attempt(struct fleet *f, struct job *j, struct attempt *a);  /* takes over */

@@ -292,6 +292,16 @@ int resource_path_parse(const char *name, struct resource_path *ret, struct adv_
     return 0;
 }
 
+int nodes_add(struct adv_hostlist *all, const char *text)
+{
+    ADV_AUTO(adv_hostlist) some = adv_hostlist_new(ATTEMPT_MAX_NODES);
+    int r = some ? adv_hostlist_parse(some, text, NULL) : -ADV_RESOURCE_EXHAUSTED;
+
+    if (r == -ADV_INVALID_ARGUMENT || (r == 0 && adv_hostlist_count(all) + adv_hostlist_count(some) > ATTEMPT_MAX_NODES))
+        return 0;
+    return r < 0 ? r : adv_hostlist_union(all, some, NULL);
+}
+
 void node_free(struct node *n)
 {
     if (!n)

@@ -301,7 +301,7 @@ struct cluster {
     char *ceiling_reason;
     bool journal_persistent;
     char *holder_journal;  /* who held the lease last */
-    char *holder_instance; /* runtime: who holds it now; NULL = nobody */
+    char *holder_instance; /* runtime: the session that holds it now; NULL = nobody */
     int64_t lease_until_mono_us; /* runtime: until then nobody else may be granted the lease */
     bool in_full;          /* a full snapshot is under way */
     bool digest_ok;        /* state complete and confirmed by digest */
@@ -315,6 +315,7 @@ struct cluster {
     uint64_t audit_seq;
     char *audit_hash; /* hex of the last audit event */
     uint64_t revision;
+    uint64_t put_revision; /* runtime: of the row in the store, or in the transaction under way */
     bool dirty;
     UT_hash_handle hh;
 };
@@ -370,6 +371,10 @@ bool cluster_id_valid(const char *s);
 
 /* A scheduler's job id as people write it: "123", "46_5", "56+1". */
 bool sched_job_id_valid(const char *s);
+
+/* Adds the hosts of list @text to @all, which was made for ATTEMPT_MAX_NODES; what is malformed or would be too many is
+ * left out. Errors: -ADV_RESOURCE_EXHAUSTED (no memory, and nothing else). */
+adv_must_check int nodes_add(struct adv_hostlist *all, const char *text);
 
 void node_free(struct node *n);
 void anomaly_free(struct anomaly *a);
