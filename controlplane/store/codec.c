@@ -207,22 +207,26 @@ static void put_str(struct adv_buf *b, uint32_t number, const char *s)
         put_bytes(b, number, s, strlen(s));
 }
 
-static void put_reasons(struct adv_buf *out, uint32_t number, const struct advice *ad)
+static int put_reasons(struct adv_buf *out, uint32_t number, const struct advice *ad)
 {
     for (uint32_t i = 0; i < ad->n_reasons; i++) {
         ADV_AUTO_DONE(adv_buf) b;
-        adv_buf_init(&b, 1 << 16);
+        adv_buf_init(&b, adv_buf_room(out));
         put_str(&b, 1, ad->reasons[i].code);
         put_str(&b, 2, ad->reasons[i].param);
         put_str(&b, 3, ad->reasons[i].sentence);
+        if (adv_buf_error(&b))
+            return adv_buf_error(&b);
         put_bytes(out, number, b.data, b.len);
     }
+    return 0;
 }
 
 int codec_encode(enum resource_kind kind, const void *object, struct adv_buf *out)
 {
     size_t n;
     const struct field *f = table_of(kind, &n), *end = f + n;
+    int r;
 
     for (; f < end; f++) {
         const char *p = (const char *) object + f->offset;
@@ -238,7 +242,8 @@ int codec_encode(enum resource_kind kind, const void *object, struct adv_buf *ou
             put_str(out, f->number, s);
             continue;
         case F_REASONS:
-            put_reasons(out, f->number, object);
+            if ((r = put_reasons(out, f->number, object)) < 0)
+                return r;
             continue;
         case F_U32:
         case F_ENUM:

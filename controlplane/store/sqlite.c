@@ -7,8 +7,13 @@
  *
  * A transaction is a list of rows made on the loop thread; the worker only binds and steps. */
 
+/* A table that cannot grow leaves the new element out instead of ending the program. */
+#define HASH_NONFATAL_OOM 1
+#define uthash_nonfatal_oom(e) ((void) (e))
+
 #include "controlplane/store/store.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -111,8 +116,7 @@ struct store {
     char uuid[ADV_UUID_SIZE];
     uint64_t term;
     char *path;
-    struct request_entry *requests;
-    uint64_t last_change;
+    struct request_entry *requests; /* oldest first */
     bool committing;
 };
 
@@ -124,11 +128,11 @@ static int db_error(struct adv_err *err, sqlite3 *db, int rc, const char *what)
                               "store: %s: %s", what, db ? sqlite3_errmsg(db) : sqlite3_errstr(rc));
 }
 
-static int exec(sqlite3 *db, const char *sql, struct adv_err *err)
+static int exec(sqlite3 *db, const char *sql, const char *what, struct adv_err *err)
 {
     int rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
 
-    return rc == SQLITE_OK ? 0 : db_error(err, db, rc, "setting up");
+    return rc == SQLITE_OK ? 0 : db_error(err, db, rc, what);
 }
 
 static int open_db(const char *path, int flags, sqlite3 **ret, struct adv_err *err)
@@ -160,18 +164,38 @@ static int take_lock(struct store *st, const char *path, struct adv_err *err)
     return 0;
 }
 
-static int get_meta(struct store *st, const char *key, char *buf, size_t size)
+/* @buf is "" when the key is not there. */
+static int get_meta(struct store *st, const char *key, char *buf, size_t size, struct adv_err *err)
 {
     sqlite3_stmt *s = NULL;
-    int r = -ADV_NOT_FOUND;
+    const char *text;
+    int rc = sqlite3_prepare_v2(st->db, "SELECT value FROM meta WHERE key = ?1", -1, &s, NULL);
 
-    if (sqlite3_prepare_v2(st->db, "SELECT value FROM meta WHERE key = ?1", -1, &s, NULL) == SQLITE_OK &&
-        sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW) {
-        (void) snprintf(buf, size, "%s", (const char *) sqlite3_column_text(s, 0));
-        r = 0;
-    }
+    buf[0] = '\0';
+    if (rc == SQLITE_OK && (rc = sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC)) == SQLITE_OK &&
+        (rc = sqlite3_step(s)) == SQLITE_ROW && (text = (const char *) sqlite3_column_text(s, 0)))
+        (void) snprintf(buf, size, "%s", text);
     (void) sqlite3_finalize(s);
-    return r;
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : db_error(err, st->db, rc, "meta");
+}
+
+/* A file with tables but without ours belongs to somebody else; looked at before anything is written to it. */
+static int check_ours(struct store *st, struct adv_err *err)
+{
+    sqlite3_stmt *s = NULL;
+    bool foreign = false;
+    int rc = sqlite3_prepare_v2(st->db, "SELECT count(*), sum(name IN ('meta', 'clusters', 'jobs')) FROM sqlite_master"
+                                        " WHERE type = 'table'",
+                                -1, &s, NULL);
+
+    if (rc == SQLITE_OK && (rc = sqlite3_step(s)) == SQLITE_ROW)
+        foreign = sqlite3_column_int(s, 0) > 0 && sqlite3_column_int(s, 1) < 3;
+    (void) sqlite3_finalize(s);
+    if (rc != SQLITE_ROW)
+        return db_error(err, st->db, rc, st->path);
+    return foreign ? adv_err_set_reason(err, ADV_FAILED_PRECONDITION, "STORE_FOREIGN",
+                                        "store %s: an SQLite file of another program", st->path) :
+                     0;
 }
 
 static int set_meta(struct store *st, const char *key, const char *value, struct adv_err *err)
@@ -195,28 +219,32 @@ static int migrate(struct store *st, struct adv_err *err)
     int r;
 
     if ((r = exec(st->db, "BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL)"
-                          " WITHOUT ROWID;", err)) < 0)
+                          " WITHOUT ROWID;", "opening", err)) < 0 ||
+        (r = get_meta(st, "schema_version", text, sizeof(text), err)) < 0)
         return r;
-    if (get_meta(st, "schema_version", text, sizeof(text)) == 0)
-        version = strtoul(text, NULL, 10);
+    version = strtoul(text, NULL, 10);
     if (version > ADV_ARRAY_LEN(migrations))
         return adv_err_set_reason(err, ADV_FAILED_PRECONDITION, "STORE_TOO_NEW",
                                   "store %s: schema %lu is newer than this program's %zu", st->path, version,
                                   ADV_ARRAY_LEN(migrations));
     for (; version < ADV_ARRAY_LEN(migrations); version++)
-        if ((r = exec(st->db, migrations[version], err)) < 0)
+        if ((r = exec(st->db, migrations[version], "migrating", err)) < 0)
             return r;
     (void) snprintf(text, sizeof(text), "%lu", version);
     if ((r = set_meta(st, "schema_version", text, err)) < 0)
         return r;
-    if (get_meta(st, "store_uuid", st->uuid, sizeof(st->uuid)) < 0) {
+    if ((r = get_meta(st, "store_uuid", st->uuid, sizeof(st->uuid), err)) < 0)
+        return r;
+    if (!st->uuid[0]) {
         if ((r = adv_uuid_v7(adv_wall_us(), uuid, err)) < 0 || (r = set_meta(st, "store_uuid", uuid, err)) < 0 ||
             (r = set_meta(st, "term", "1", err)) < 0)
             return r;
         memcpy(st->uuid, uuid, sizeof(uuid));
     }
-    st->term = get_meta(st, "term", text, sizeof(text)) == 0 ? strtoul(text, NULL, 10) : 1;
-    return exec(st->db, "COMMIT", err);
+    if ((r = get_meta(st, "term", text, sizeof(text), err)) < 0)
+        return r;
+    st->term = strtoul(text, NULL, 10);
+    return exec(st->db, "COMMIT", "migrating", err);
 }
 
 int store_open(uv_loop_t *loop, const char *path, struct store **ret, struct adv_err *err)
@@ -236,9 +264,11 @@ int store_open(uv_loop_t *loop, const char *path, struct store **ret, struct adv
         r = take_lock(st, path, err);
     if (r == 0)
         r = open_db(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, &st->db, err);
+    if (r == 0)
+        r = check_ours(st, err);
     if (r == 0) {
         (void) chmod(path, 0600);
-        r = exec(st->db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;", err);
+        r = exec(st->db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;", "opening", err);
     }
     if (r == 0)
         r = migrate(st, err);
@@ -393,6 +423,11 @@ static int load_request(struct loader *l, sqlite3_stmt *s)
     (void) snprintf(e->hash, sizeof(e->hash), "%s", (const char *) sqlite3_column_text(s, 1));
     e->record_us = sqlite3_column_int64(s, 2);
     HASH_ADD_KEYPTR(hh, l->st->requests, e->id, strlen(e->id), e);
+    if (!e->hh.tbl) {
+        free(e->id);
+        free(e);
+        return -ADV_RESOURCE_EXHAUSTED;
+    }
     return 0;
 }
 
@@ -416,7 +451,7 @@ static int load_each(struct loader *l, const char *table, const char *sql, int (
     return r;
 }
 
-static int load_changes(struct store *st, struct watchlog *w, struct adv_err *err)
+static int load_changes(struct store *st, struct watchlog *w, uint64_t *ret_last, struct adv_err *err)
 {
     sqlite3_stmt *s = NULL;
     uint64_t first = 0, last = 0;
@@ -428,7 +463,7 @@ static int load_changes(struct store *st, struct watchlog *w, struct adv_err *er
     (void) sqlite3_finalize(s);
     if (rc != SQLITE_ROW)
         return db_error(err, st->db, rc, "changes");
-    st->last_change = last;
+    *ret_last = last;
     first = last > WATCHLOG_CAPACITY ? last - WATCHLOG_CAPACITY : 0;
     if (watchlog_init(w, WATCHLOG_CAPACITY, first) < 0)
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "store: no memory");
@@ -478,9 +513,9 @@ int store_load(struct store *st, struct fleet *f, struct watchlog *w, struct adv
         (r = load_each(&l, "advice", "SELECT record, job_uid, idx FROM advice ORDER BY job_uid, idx", load_advice)) < 0 ||
         (r = load_each(&l, "actions", "SELECT record, job_uid, idx FROM actions ORDER BY journal_id, seq", load_action)) <
             0 ||
-        (r = load_each(&l, "requests", "SELECT id, hash, record_us FROM requests", load_request)) < 0)
+        (r = load_each(&l, "requests", "SELECT id, hash, record_us FROM requests ORDER BY record_us", load_request)) < 0)
         return r;
-    return load_changes(st, w, err);
+    return load_changes(st, w, &f->next_uid, err);
 }
 
 /* ---- writing ---------------------------------------------------------------------------------------------------- */
@@ -605,11 +640,23 @@ void store_txn_audit(struct store_txn *t, const struct audit_record *r)
     row->number[2] = r->record_us;
 }
 
+static void forget_requests(struct store *st, int64_t before_us)
+{
+    struct request_entry *e;
+
+    while ((e = st->requests) && e->record_us < before_us) {
+        HASH_DEL(st->requests, e);
+        free(e->id);
+        free(e);
+    }
+}
+
 void store_txn_request(struct store_txn *t, const struct request_record *r)
 {
     struct row *row = add_row(t, PUT_REQUEST);
     struct request_entry *e = calloc(1, sizeof(*e));
 
+    forget_requests(t->st, r->record_us - REQUEST_KEEP_US);
     if (!row || !e || !(e->id = strdup(r->request_id))) {
         t->oom = true;
         free(e);
@@ -622,6 +669,12 @@ void store_txn_request(struct store_txn *t, const struct request_record *r)
     (void) snprintf(e->hash, sizeof(e->hash), "%s", r->hash);
     e->record_us = r->record_us;
     HASH_ADD_KEYPTR(hh, t->st->requests, e->id, strlen(e->id), e);
+    if (!e->hh.tbl) {
+        t->oom = true;
+        free(e->id);
+        free(e);
+        return;
+    }
     row = add_row(t, TRIM_REQUESTS);
     if (row)
         row->number[0] = r->record_us - REQUEST_KEEP_US;
@@ -694,7 +747,7 @@ static void commit_run(uv_work_t *work)
         w->r = adv_err_set(&w->err, ADV_RESOURCE_EXHAUSTED, "store: no memory for a transaction");
         return;
     }
-    if ((w->r = exec(st->db, "BEGIN IMMEDIATE", &w->err)) < 0)
+    if ((w->r = exec(st->db, "BEGIN IMMEDIATE", "writing", &w->err)) < 0)
         return;
     for (size_t i = 0; rc == 0 && i < w->txn->n; i++)
         rc = run_row(st, w->txn, &w->txn->rows[i]);
@@ -702,7 +755,7 @@ static void commit_run(uv_work_t *work)
     if (rc != 0)
         w->r = db_error(&w->err, st->db, rc, "writing");
     else
-        w->r = exec(st->db, "COMMIT", &w->err);
+        w->r = exec(st->db, "COMMIT", "writing", &w->err);
     if (w->r < 0)
         (void) sqlite3_exec(st->db, "ROLLBACK", NULL, NULL, NULL);
 }
@@ -730,6 +783,7 @@ void store_commit(struct store *st, struct store_txn *t, store_commit_cb cb, voi
         cb(arg, &err);
         return;
     }
+    assert(!st->committing);
     *w = (struct commit_work) { .st = st, .txn = t, .cb = cb, .arg = arg };
     w->work.data = w;
     st->committing = true;

@@ -51,7 +51,8 @@ void store_txn_change(struct store_txn *t, uint64_t seq, uint64_t revision, enum
 typedef void (*store_commit_cb)(void *arg, const struct adv_err *err_or_null);
 void store_commit(struct store *st, struct store_txn *t, store_commit_cb cb, void *arg);
 
-/* Answers what an earlier call with this id was: 0 and @ret_hash filled, or -ADV_NOT_FOUND. From memory. */
+/* Answers what an earlier call with this id was: 0 and @ret_hash filled, or -ADV_NOT_FOUND. From memory, and of the
+ * transaction under way too. */
 int store_find_request(const struct store *st, const char *request_id, char ret_hash[65]);
 
 /* A page of the audit log, read by a worker. Rows are valid during the callback. */
