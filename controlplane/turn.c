@@ -13,8 +13,10 @@
 #include "common/clock.h"
 #include "common/failpoint.h"
 #include "common/log.h"
+#include "common/utf8.h"
 
-#define TURN_MAX_EVENTS 512
+#define TURN_MAX_EVENTS  512
+#define TURN_MAX_CHANGES 20000 /* a turn takes no further event beyond: one transaction stays some megabytes */
 #define RELOAD_RETRY_MS 1000
 
 enum turn_state { TURN_IDLE, TURN_COMMITTING, TURN_OFFLINE, TURN_STOPPED };
@@ -44,15 +46,22 @@ struct turn {
     uv_idle_t kick; /* runs the turn from the loop, never from within turn_submit() */
     struct turn_event tick;
     bool tick_queued;
+    char why[160]; /* the store is away */
+    int handles;   /* to be closed */
     void (*stop_done)(void *);
     void *stop_arg;
 };
 
 static void turn_run(struct turn *t);
 
-static void set_unavailable(struct adv_err *err)
+static void set_unavailable(const struct turn *t, struct adv_err *err)
 {
-    (void) adv_err_set_reason(err, ADV_UNAVAILABLE, "STORE_UNAVAILABLE", "the store is not available; try again");
+    if (t->stopping) {
+        (void) adv_err_set_reason(err, ADV_UNAVAILABLE, "STOPPING", "the control plane is stopping; come back");
+    } else {
+        (void) adv_err_set_reason(err, ADV_UNAVAILABLE, "STORE_UNAVAILABLE", "the store is not available (%s); try again",
+                                  t->why);
+    }
     err->retry_after_ms = RELOAD_RETRY_MS;
 }
 
@@ -160,7 +169,7 @@ static void fail_queue(struct turn *t)
 {
     struct adv_err err = { 0 };
 
-    set_unavailable(&err);
+    set_unavailable(t, &err);
     DL_CONCAT(t->current, t->queue);
     t->queue = NULL;
     finish_events(t, &err);
@@ -173,9 +182,10 @@ static void go_offline(struct turn *t, const struct adv_err *why)
 
     adv_error("turn", "commit failed: dropping memory and loading the store again", ADV_FS("error", why->msg));
     t->state = TURN_OFFLINE;
+    (void) snprintf(t->why, sizeof(t->why), "%.*s", (int) adv_utf8_cut(why->msg, strlen(why->msg), 150), why->msg);
     (void) uv_timer_stop(&t->deadline);
     intents_done(&t->intents);
-    set_unavailable(&err);
+    set_unavailable(t, &err);
     finish_events(t, &err);
     fail_queue(t);
     DL_FOREACH_SAFE (t->observers, o, next)
@@ -322,12 +332,13 @@ static int record(struct turn *t, struct store_txn *txn)
     }
     for (size_t i = 0; i < in->n_requests; i++)
         store_txn_request(txn, &in->requests[i]);
-    for (struct cluster *c = t->fleet->clusters; c; c = c->hh.next)
-        for (size_t i = 0; i < in->n; i++)
-            if (in->v[i].cluster == c) {
-                store_txn_put(txn, RESOURCE_CLUSTER, c);
-                break;
-            }
+    for (size_t i = 0; i < in->n; i++) {
+        struct cluster *c = in->v[i].cluster;
+        if (c->put_revision == c->revision)
+            continue; /* an earlier intent's, too */
+        c->put_revision = c->revision;
+        store_txn_put(txn, RESOURCE_CLUSTER, c);
+    }
     return r;
 }
 
@@ -348,19 +359,44 @@ static void start_commit(struct turn *t)
     store_commit(t->st, txn, commit_cb, t);
 }
 
+/* Whether the call behind @ev was carried out before: 1 yes, 0 no, or the error of an id used for two things. */
+static int seen_before(const struct turn *t, const struct event *ev, struct adv_err *err)
+{
+    const char *was = NULL;
+    char hash[65];
+
+    if (!ev->request_id || !*ev->request_id)
+        return 0;
+    for (size_t i = 0; i < t->intents.n_requests; i++)
+        if (adv_streq(str_or(t->intents.requests[i].request_id), ev->request_id))
+            was = t->intents.requests[i].hash;
+    if (!was && store_find_request(t->st, ev->request_id, hash) == 0)
+        was = hash;
+    if (!was)
+        return 0;
+    if (adv_streq(was, str_or(ev->request_hash)))
+        return 1;
+    return adv_err_set_reason(err, ADV_ALREADY_EXISTS, "REQUEST_ID_REUSED", "request_id %.64s was used for another request",
+                              ev->request_id);
+}
+
 static void apply_queue(struct turn *t)
 {
     int64_t now_us = adv_wall_us(), mono_us = adv_mono_us();
     size_t n = 0;
+    int r;
 
     intents_init(&t->intents);
-    while (t->queue && n++ < TURN_MAX_EVENTS && !t->intents.oom) {
+    while (t->queue && n++ < TURN_MAX_EVENTS && t->intents.n < TURN_MAX_CHANGES && !t->intents.oom) {
         struct turn_event *te = t->queue;
         DL_DELETE(t->queue, te);
         DL_APPEND(t->current, te);
         te->ev.now_us = now_us;
         te->ev.mono_us = mono_us;
-        te->failed = fleet_apply(t->fleet, &te->ev, &t->intents, &te->err) < 0;
+        r = seen_before(t, &te->ev, &te->err);
+        if (r == 0)
+            r = fleet_apply(t->fleet, &te->ev, &t->intents, &te->err);
+        te->failed = r < 0;
     }
 }
 
@@ -371,7 +407,7 @@ static void maybe_stopped(struct turn *t)
     if (!t->stopping || t->state == TURN_COMMITTING || t->state == TURN_STOPPED)
         return;
     t->state = TURN_STOPPED;
-    (void) adv_err_set_reason(&err, ADV_UNAVAILABLE, "STOPPING", "the control plane is stopping");
+    set_unavailable(t, &err);
     DL_CONCAT(t->current, t->queue);
     t->queue = NULL;
     finish_events(t, &err);
@@ -402,6 +438,8 @@ static void turn_run(struct turn *t)
     }
     t->running = false;
     maybe_stopped(t);
+    if (t->state == TURN_OFFLINE && t->queue)
+        kick(t); /* submitted by a callback that was just told no: it hears the same from the loop */
 }
 
 void turn_submit(struct turn *t, struct turn_event *te)
@@ -411,7 +449,7 @@ void turn_submit(struct turn *t, struct turn_event *te)
     te->failed = false;
     te->err = (struct adv_err) { 0 };
     if (t->state == TURN_STOPPED) {
-        set_unavailable(&err);
+        set_unavailable(t, &err);
         te->done(te, &err);
         return;
     }
@@ -428,7 +466,7 @@ void turn_read(struct turn *t, turn_read_cb cb, void *arg)
         cb(arg, NULL);
         return;
     }
-    set_unavailable(&err);
+    set_unavailable(t, &err);
     if (t->state == TURN_OFFLINE || t->state == TURN_STOPPED || t->stopping || !(w = calloc(1, sizeof(*w)))) {
         cb(arg, &err);
         return;
@@ -488,6 +526,7 @@ int turn_new(uv_loop_t *loop, struct store *st, const struct fleet_config *cfg, 
     (void) uv_timer_init(loop, &t->retry);
     (void) uv_idle_init(loop, &t->kick);
     t->deadline.data = t->retry.data = t->kick.data = t;
+    t->handles = 3;
     arm_deadline(t);
     *ret = t;
     return 0;
@@ -505,6 +544,8 @@ static void closed_cb(uv_handle_t *h)
 {
     struct turn *t = h->data;
 
+    if (--t->handles)
+        return; /* libuv still has the others on its list */
     (void) fleet_free(t->fleet);
     watchlog_done(&t->watchlog);
     free(t);
@@ -514,7 +555,7 @@ void turn_free(struct turn *t)
 {
     if (!t)
         return;
-    uv_close((uv_handle_t *) &t->deadline, NULL);
-    uv_close((uv_handle_t *) &t->retry, NULL);
+    uv_close((uv_handle_t *) &t->deadline, closed_cb);
+    uv_close((uv_handle_t *) &t->retry, closed_cb);
     uv_close((uv_handle_t *) &t->kick, closed_cb);
 }

@@ -23,6 +23,8 @@ struct turn_event;
 /* @err is NULL when the event took effect and is durable. Owner of @te again: the callback. */
 typedef void (*turn_done_cb)(struct turn_event *te, const struct adv_err *err);
 
+/* An event with a request id that was carried out before (24 h) succeeds and changes nothing; with another hash it
+ * fails with -ADV_ALREADY_EXISTS, REQUEST_ID_REUSED. */
 struct turn_event {
     struct event ev;       /* now_us and mono_us are filled by the turn */
     turn_done_cb done;     /* never NULL; called from the loop (only after turn_stop() from within turn_submit()) */

@@ -258,18 +258,11 @@ static void write_done(struct turn_event *te, const struct adv_err *err)
     free(w);
 }
 
-/* The same request came before: answer with the present state, change nothing. */
-static void write_again(void *arg, const struct adv_err *err)
-{
-    write_done(&((struct api_write *) arg)->te, err);
-}
-
 void api_write(struct api_call *call, const ProtobufCMessage *req, const char *request_id, const struct event *ev,
                api_build build)
 {
     struct api_write *w = calloc(1, sizeof(*w));
     struct adv_err err = { 0 };
-    char seen[65];
 
     if (!w || api_request_hash(req, w->hash, &err) < 0) {
         free(w);
@@ -299,16 +292,6 @@ void api_write(struct api_call *call, const ProtobufCMessage *req, const char *r
         w->te.ev.u.set_mode.reason = w->text;
     }
     call->ops->ref(call);
-    if (*request_id && store_find_request(turn_store(call->api->turn), request_id, seen) == 0) {
-        if (!adv_streq(seen, w->hash)) {
-            (void) adv_err_set_reason(&err, ADV_ALREADY_EXISTS, "REQUEST_ID_REUSED",
-                                      "request_id %s was used for another request", request_id);
-            write_done(&w->te, &err);
-            return;
-        }
-        turn_read(call->api->turn, write_again, w);
-        return;
-    }
     turn_submit(call->api->turn, &w->te);
 }
 
