@@ -34,9 +34,11 @@ static void ctx_unref(struct session_ctx *x)
         free(x);
 }
 
+/* The event borrows its texts from the message, which lives as long as the call: so it holds the call. */
 struct ctx_event {
     struct turn_event te;
     struct session_ctx *x;
+    struct api_call *call; /* NULL: the event of a closed session, whose texts are the session's own */
     session_event_cb cb;
     void *arg;
 };
@@ -46,6 +48,8 @@ static void ctx_event_done(struct turn_event *te, const struct adv_err *err)
     struct ctx_event *e = ADV_CONTAINER_OF(te, struct ctx_event, te);
 
     e->cb(e->arg, &te->ev, err);
+    if (e->call)
+        e->call->ops->unref(e->call);
     ctx_unref(e->x);
     free(e);
 }
@@ -62,7 +66,9 @@ static void op_submit(void *ctx, const struct event *ev, session_event_cb cb, vo
         return;
     }
     x->refs++;
-    *e = (struct ctx_event) { .te = { .ev = *ev, .done = ctx_event_done }, .x = x, .cb = cb, .arg = arg };
+    *e = (struct ctx_event) { .te = { .ev = *ev, .done = ctx_event_done }, .x = x, .call = x->call, .cb = cb, .arg = arg };
+    if (e->call)
+        e->call->ops->ref(e->call);
     turn_submit(x->api->turn, &e->te);
 }
 

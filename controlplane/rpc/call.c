@@ -70,6 +70,7 @@ static void drop_refs(struct rpc_call *call, int n)
     if (call->refs > 0)
         return;
     (void) rpc_peer_free(call->peer);
+    adv_arena_done(&call->arena); /* not earlier: who holds a reference may still read the message */
     free(call);
 }
 
@@ -114,7 +115,6 @@ static bool maybe_release(struct rpc_call *call)
     grpc_byte_buffer_destroy(call->reply);
     grpc_slice_unref(call->status_text);
     grpc_slice_unref(call->status_details);
-    adv_arena_done(&call->arena);
     if (call->prev)
         call->prev->next = call->next;
     else

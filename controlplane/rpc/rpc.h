@@ -37,7 +37,7 @@ enum rpc_kind {
  *   on_open      the call exists, nothing was read. May fail the call (rpc_call_fail); then only
  *   on_closed follows.
  *   on_message   one request message. It is valid until rpc_stream_read_next() or the end of the
- *   call.
+ *                call, and longer while a reference is held (rpc_call_ref).
  *                RPC_UNARY, RPC_SERVER_STREAM: comes once. Streams of the client: the next one
  *                comes only after rpc_stream_read_next(), so a handler that does not ask is not
  *                flooded: the client's window closes.
