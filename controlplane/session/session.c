@@ -10,6 +10,10 @@
  *   STANDBY  Heartbeat                takes the lease if it is free (then ACTIVE), else HeartbeatAck without grant
  *   STANDBY  anything else            ends the call: a standby has nothing to tell
  *
+ * The holder of a lease is a session, not an agent process: when a connection breaks and the same process is back
+ * before its old session was noticed to be dead, that old one can neither extend the lease nor, when it is closed at
+ * last, take it away from the new one.
+ *
  * A lease is extended only from inside a read: an owner whose store is away stops extending, so its agents stop acting
  * in time. */
 
@@ -314,14 +318,14 @@ static void answer_pull(struct session *s, struct cluster *c)
             found[n++] = ad;
     qsort(found, n, sizeof(*found), by_order_rev);
     for (size_t i = 0; i < n && batch.n_advice < BATCH_MAX; i++) {
+        bool fits = strlen(str_or(found[i]->exclude_nodes)) <= EXCLUDE_MAX;
+        if (fits && !(orders[batch.n_advice] = shape_order(&ar, found[i], s->ops->fleet(s->ctx)->now_us)))
+            break; /* no memory: the next Pull asks again */
         s->orders_through = found[i]->order_rev;
-        if (strlen(str_or(found[i]->exclude_nodes)) > EXCLUDE_MAX)
-            continue; /* more than the agent takes: doing nothing is always allowed */
-        orders[batch.n_advice] = shape_order(&ar, found[i], found[i]->update_us);
-        if (!orders[batch.n_advice])
-            return;
-        batch.n_advice++;
+        batch.n_advice += fits; /* more than the agent takes is not sent: doing nothing is always allowed */
     }
+    if (!batch.n_advice)
+        return;
     batch.pull_id = s->pull_id;
     batch.advice = orders;
     m.message_case = ADVISOR__V1__SESSION_RESPONSE__MESSAGE_ADVICE_BATCH;
@@ -450,7 +454,7 @@ static void on_hello(struct session *s, const Advisor__V1__Hello *h)
     (void) snprintf(s->instance, sizeof(s->instance), "%s", h->instance_id);
     (void) snprintf(s->journal, sizeof(s->journal), "%s", h->journal_id);
     ev = base_event(s, EV_AGENT_HELLO);
-    ev.u.hello.instance_id = s->instance;
+    ev.u.hello.instance_id = s->session_id;
     ev.u.hello.journal_id = s->journal;
     ev.u.hello.journal_persistent = h->journal_persistent;
     ev.u.hello.highest_epoch = epoch_of(h->highest_epoch);
@@ -515,7 +519,7 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
     if (s->state == SESSION_STANDBY) {
         if (fleet_lease_free(c, s->ops->mono_us(s->ctx)) && !c->holder_instance) {
             ev = base_event(s, EV_LEASE_TAKE);
-            ev.u.take.instance_id = s->instance;
+            ev.u.take.instance_id = s->session_id;
             ev.u.take.journal_id = s->journal;
             submit(s, &ev, take_cb);
             return;
@@ -524,7 +528,7 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
         next_message(s);
         return;
     }
-    if (!fleet_lease_extend(f, c, s->instance, s->ops->mono_us(s->ctx))) {
+    if (!fleet_lease_extend(f, c, s->session_id, s->ops->mono_us(s->ctx))) {
         refuse(s, ADV_ABORTED, "NOT_LEASE_HOLDER", "another agent of cluster %s holds the lease now", s->cluster);
         return;
     }
@@ -532,7 +536,7 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
     if (hb->ceiling || stale != (c->agent_state == AGENT_SCHEDULER_UNAVAILABLE) ||
         (!c->mode_effective_us && s->mode_told == c->mode)) {
         ev = base_event(s, EV_AGENT_REPORT);
-        ev.u.report.instance_id = s->instance;
+        ev.u.report.instance_id = s->session_id;
         ev.u.report.scheduler_unavailable = stale;
         ev.u.report.mode_confirmed = s->mode_told == c->mode;
         if (hb->ceiling && hb->ceiling->mode <= (Advisor__V1__Mode) MODE_ACT) {
@@ -669,7 +673,7 @@ static bool on_state(struct session *s, const Advisor__V1__StateUpdate *u, struc
         return false;
     }
     ev->type = EV_STATE_UPDATE;
-    ev->u.state.instance_id = s->instance;
+    ev->u.state.instance_id = s->session_id;
     ev->u.state.full_begin = u->full_begin;
     ev->u.state.full_end = u->full_end;
     ev->u.state.jobs = jobs;
@@ -822,7 +826,7 @@ void session_close(struct session *s, const char *why)
     s->msg = NULL;
     if (had) {
         ev = base_event(s, EV_AGENT_GONE);
-        ev.u.gone.instance_id = s->instance;
+        ev.u.gone.instance_id = s->session_id;
         ev.u.gone.why = why;
         submit(s, &ev, gone_cb);
         return;

@@ -120,9 +120,12 @@ static const struct session_ops ops = { op_submit, op_read, op_fleet, op_mono_us
 
 static void open_session(struct peer *p)
 {
-    const struct session_config cfg = { .session_id = "s", .store_uuid = "u", .peer_cluster = "a", .principal = "agent:a",
+    static unsigned opened;
+    char id[32];
+    const struct session_config cfg = { .session_id = id, .store_uuid = "u", .peer_cluster = "a", .principal = "agent:a",
                                         .heartbeat_interval_ms = 1000, .silence_timeout_ms = 10000 };
 
+    (void) snprintf(id, sizeof(id), "s%u", ++opened);
     p->session = session_new(&cfg, &ops, p);
     p->ended = false;
     p->ready = true;
