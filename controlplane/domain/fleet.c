@@ -23,6 +23,7 @@
 #include <utlist.h>
 
 #include "common/digest.h"
+#include "common/jobcomment.h"
 
 #define MAX_RESTART_COUNT 10000 /* a larger number is garbage, not a job that was requeued this often */
 #define STALE_END_S       100   /* an attempt first seen this long after its end is history, not news (MinJobAge / 3) */
@@ -610,7 +611,9 @@ static void decide_and_put(struct fleet *f, struct intents *in, struct attempt *
 static void judge_failed(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
     const struct anomaly *best = decide_best_anomaly(a);
-    int64_t wait_us = a->ms.end_observed_us + f->cfg.policy.fallback_delay_us;
+    const struct cluster *c = a->job->cluster;
+    int64_t since_us = a->ms.end_observed_us > c->agent_state_us ? a->ms.end_observed_us : c->agent_state_us;
+    int64_t wait_us = since_us + f->cfg.policy.fallback_delay_us; /* nothing was heard while the agent was away */
 
     if (!best) {
         bool can_hear = f->cfg.log_detection && a->telemetry != TELEMETRY_LOST;
@@ -801,7 +804,7 @@ static void attempt_superseded(struct fleet *f, struct intents *in, struct attem
 static void job_take_detail(struct intents *in, struct job *j, const struct job_obs *o, const struct event *ev)
 {
     struct attempt *a = last_attempt(j);
-    struct comment_opts opts;
+    struct adv_jobcomment opts;
 
     (void) str_set(in, &j->display_name, o->name);
     (void) str_set(in, &j->stdout_path, o->stdout_path);
@@ -809,8 +812,8 @@ static void job_take_detail(struct intents *in, struct job *j, const struct job_
     (void) str_set(in, &j->required_nodes, o->required_nodes);
     if (!str_set(in, &j->comment, o->comment))
         return;
-    policy_parse_comment(j->comment, &opts);
-    j->opt_mode = opts.mode;
+    adv_jobcomment_parse(j->comment, &opts);
+    j->opt_mode = (enum adv_mode) opts.mode;
     j->max_restarts = opts.max_restarts;
     (void) str_set(in, &j->policy, opts.policy);
     (void) str_set(in, &j->workflow, opts.workflow);

@@ -23,20 +23,6 @@ struct policy {
 /* DESIGN's defaults. */
 void policy_defaults(struct policy *ret);
 
-/* What a job's comment says. Strings point into memory of the result. */
-struct comment_opts {
-    enum adv_mode mode; /* MODE_UNSET: the comment does not opt in */
-    char policy[64];
-    char workflow[257];
-    uint32_t max_restarts; /* 0: not said */
-    char error[160];       /* set when the comment speaks of Advisor but cannot be understood */
-};
-
-/* Reads {"advisor": {...}} and the older {"APS": {...}}. A comment that is not a JSON object is somebody's own text:
- * no opt-in and no error unless it mentions "advisor" or "APS"; then `error` says what is wrong. Never guesses.
- * `mode: off` wins over everything else. Cannot fail. */
-void policy_parse_comment(const char *comment, struct comment_opts *ret);
-
 /* The lowest of cluster mode, agent ceiling, what is known of the store's epoch, the job's opt-in and identity.
  * Appends up to @cap sentences (heap copies, caller frees) saying what lowered it, lowest first. */
 #define POLICY_MAX_MODE_REASONS 6

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "common/jobcomment.h"
 #include "controlplane/domain/policy.h"
 #include "controlplane/store/codec.h"
 
@@ -59,7 +60,7 @@ static void round_trip(enum resource_kind kind, const uint8_t *data, size_t size
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct comment_opts opts;
+    struct adv_jobcomment opts;
     struct resource_path path;
     char *text;
 
@@ -67,8 +68,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     round_trip((enum resource_kind) (RESOURCE_CLUSTER + data[0] % 6), data + 1, size - 1);
     text = strndup((const char *) data + 1, size - 1);
-    policy_parse_comment(text, &opts);
-    if (opts.error[0] && opts.mode != MODE_UNSET && opts.mode != MODE_OFF)
+    adv_jobcomment_parse(text, &opts);
+    if (opts.error[0] && opts.mode != ADV_JOBCOMMENT_UNSET && opts.mode != ADV_JOBCOMMENT_OFF)
         abort(); /* what cannot be understood is no consent */
     (void) !resource_path_parse(text, &path, NULL);
     (void) sched_job_id_valid(text);
