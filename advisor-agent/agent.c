@@ -144,6 +144,8 @@ static void op_heartbeat(void *ctx, advisor_v1_Heartbeat *h)
         h->has_epoch = true;
         h->epoch = agent_epoch_msg(a->lease.epoch);
     }
+    h->cluster_mode = a->cluster_mode;
+    h->write_in_flight = orders_writing(a);
     const advisor_v1_Ceiling *c = ceiling_message(a);
     if (ceiling_news(a)) {
         h->has_ceiling = true;
@@ -179,6 +181,16 @@ static bool take_grant(struct agent *a, const advisor_v1_LeaseGrant *g, int64_t 
     return true;
 }
 
+void agent_look_at_ceiling(struct agent *a)
+{
+    if (!ceiling_refresh(a->ceiling))
+        return;
+    a->ceiling_changed = true;
+    adv_info("agent", "the site's ceiling has changed",
+             ADV_FS("mode", ceiling_mode_name(ceiling_mode(a->ceiling))),
+             ADV_FS("reason", ceiling_reason(a->ceiling)));
+}
+
 static void take_mode(struct agent *a, advisor_v1_Mode mode)
 {
     if (mode != a->cluster_mode)
@@ -210,7 +222,11 @@ static void op_heartbeat_ack(void *ctx, const advisor_v1_HeartbeatAck *m, int64_
 {
     struct agent *a = ctx;
 
+    bool another_mode = m->cluster_mode != a->cluster_mode;
     take_mode(a, m->cluster_mode);
+    if (another_mode) /* says from when on it is obeyed */
+        session_heartbeat_now(a->session);
+    logs_acked(a);
     if (m->has_grant && !a->lease.held)
         a->ceiling_told[0] = '\0'; /* as a standby it was not the cluster's ceiling */
     if (m->has_grant)
@@ -272,6 +288,11 @@ static void op_logs_ready(void *ctx)
     logs_ready(ctx);
 }
 
+static void op_logs_opened(void *ctx)
+{
+    logs_opened(ctx);
+}
+
 static const struct session_ops session_ops = {
     .hello = op_hello,
     .heartbeat = op_heartbeat,
@@ -284,6 +305,7 @@ static const struct session_ops session_ops = {
     .lost = op_lost,
     .take_state = op_take_state,
     .logs_ready = op_logs_ready,
+    .logs_opened = op_logs_opened,
 };
 
 /* The scheduler */
@@ -515,12 +537,11 @@ static void on_tick(uv_timer_t *timer)
         a->next_poll_us = now + a->cfg->poll_ms * 1000;
         a->adapter->ops->observe(a->adapter, on_observed, a);
         /* The ceiling is looked at before each write anyway; this is for people to see it. */
-        if (ceiling_refresh(a->ceiling) && a->session) {
-            adv_info("agent", "the site's ceiling has changed",
-                     ADV_FS("mode", ceiling_mode_name(ceiling_mode(a->ceiling))),
-                     ADV_FS("reason", ceiling_reason(a->ceiling)));
-            session_heartbeat_now(a->session);
-        }
+        agent_look_at_ceiling(a);
+    }
+    if (a->ceiling_changed && a->session) {
+        a->ceiling_changed = false;
+        session_heartbeat_now(a->session);
     }
     if (!a->reading_nodes && now >= a->next_nodes_us) {
         a->reading_nodes = true;

@@ -49,6 +49,7 @@ struct agent {
     advisor_v1_Verb ceiling_verbs[16];
     char ceiling_reason[256];
     char ceiling_told[400];
+    bool ceiling_changed; /* and the control plane may not know */
     advisor_v1_Ceiling ceiling_msg;
     advisor_v1_Epoch highest_msg;
     advisor_v1_Resume resume_msg;
@@ -75,10 +76,12 @@ struct agent {
     bool old_intents_closed, reported_again;
 
     struct attempt_log *logs;
+    int64_t acked_us; /* the control plane's last sign of life */
 };
 
 /* agent.c */
 void agent_job_read(struct agent *a, const struct adapter_job_detail *d);
+void agent_look_at_ceiling(struct agent *a);
 void agent_job_gone(struct agent *a, const char *id);
 advisor_v1_Epoch agent_epoch_msg(struct journal_epoch e);
 advisor_v1_Verb agent_verb_msg(enum adapter_verb v);
@@ -89,7 +92,7 @@ void orders_tick(struct agent *a);
 void orders_report_again(struct agent *a);
 void orders_session_lost(struct agent *a);
 void orders_wake(struct agent *a, const char *job_id);
-bool orders_open_for(const struct agent *a, const char *job_id);
+bool orders_writing(const struct agent *a); /* a command may be under way */
 void orders_authorize(void *ctx, const struct adapter_write *w, adapter_authorize_cb cb, void *arg);
 void orders_free(struct agent *a);
 
@@ -97,6 +100,8 @@ void orders_free(struct agent *a);
 int logs_start(struct agent *a, struct adv_err *err);
 void logs_update(struct agent *a);
 void logs_ready(struct agent *a);
+void logs_opened(struct agent *a);
+void logs_acked(struct agent *a); /* the control plane is alive, and its store too */
 void logs_free(struct agent *a);
 
 #endif

@@ -9,7 +9,12 @@
  * but a job may ask to append, and the scheduler does not say so. What can be told apart is told
  * apart: if we followed the file in the attempt before, we go on at that position, and the helper
  * goes back to 0 when it finds the file shorter. If nobody followed it, we start at its end and the
- * log counts as partial. */
+ * log counts as partial.
+ *
+ * Log bytes are not acknowledged one by one. A control plane that dies may have taken bytes and stored
+ * nothing of what they said; so each new log stream begins with what was sent in the last SAFE_US or
+ * more before its last sign of life, at the start of a line. What is read twice changes nothing there.
+ * For the same reason the time after an attempt's end counts by signs of life. */
 
 #include "advisor-agent/internal.h"
 
@@ -25,11 +30,22 @@
 #define ENDED_S     60 /* an attempt first seen so soon after its end is read as well */
 #define REMEMBER_US 3600000000ll /* positions of ended attempts */
 
+#define SAFE_US     10000000
+
+struct mark {
+    int64_t at_us;
+    uint64_t offset;
+};
+
 struct stream {
     struct attempt_log *log;
     struct tail_watch *watch;
     const char *name;
     uint64_t resume_at; /* after the end */
+    uint64_t line_at;   /* start of the line that is not complete yet */
+    uint64_t high;      /* most that was handed over; after a rewind more than the watch's position */
+    struct mark safe, next; /* surely taken; becomes the next safe one */
+    bool begun;
     enum tail_state state;
     char reason[128];
     uint64_t dropped;
@@ -41,6 +57,7 @@ struct attempt_log {
     struct agent *a;
     struct stream streams[2];
     int64_t end_us; /* 0: runs */
+    int64_t opened_us; /* the log stream, last */
     advisor_v1_TelemetryState told;
     char told_reason[128];
     uint64_t told_dropped;
@@ -65,7 +82,27 @@ static bool on_data(void *ctx, struct tail_watch *w, uint64_t offset, const uint
                               .dropped_before = dropped, .observe_wall_ms = adv_wall_us() / 1000 };
 
     (void) snprintf(c.stream, sizeof(c.stream), "%s", s->name);
-    return a->session && session_push_log(a->session, &c, data, len);
+    if (!a->session || !session_push_log(a->session, &c, data, len))
+        return false;
+    if (!s->begun) {
+        s->begun = true;
+        s->line_at = offset;
+        s->safe = s->next = (struct mark) { adv_mono_us(), offset };
+    }
+    const uint8_t *nl = memrchr(data, '\n', len);
+    if (nl)
+        s->line_at = offset + (uint64_t) (nl - data) + 1;
+    if (offset + len > s->high)
+        s->high = offset + len;
+    return true;
+}
+
+static void on_restart(void *ctx, struct tail_watch *w, bool rotated)
+{
+    struct stream *s = tail_watch_user(w);
+
+    s->line_at = s->high = 0;
+    s->safe = s->next = (struct mark) { adv_mono_us(), 0 };
 }
 
 static void report(struct attempt_log *l)
@@ -107,7 +144,7 @@ static void on_state(void *ctx, struct tail_watch *w, enum tail_state state, con
     report(s->log);
 }
 
-static const struct tail_ops ops = { .on_data = on_data, .on_state = on_state };
+static const struct tail_ops ops = { .on_data = on_data, .on_state = on_state, .on_restart = on_restart };
 
 int logs_start(struct agent *a, struct adv_err *err)
 {
@@ -127,6 +164,39 @@ void logs_ready(struct agent *a)
 {
     if (a->tails)
         tail_manager_resume(a->tails);
+}
+
+void logs_acked(struct agent *a)
+{
+    int64_t now = adv_mono_us();
+
+    a->acked_us = now;
+    for (struct attempt_log *l = a->logs; l; l = l->hh.next) {
+        for (int i = 0; i < 2; i++) {
+            struct stream *s = &l->streams[i];
+            if (!s->begun || now - s->next.at_us < SAFE_US)
+                continue;
+            s->safe = s->next;
+            s->next = (struct mark) { now, s->line_at };
+        }
+    }
+}
+
+void logs_opened(struct agent *a)
+{
+    int64_t now = adv_mono_us();
+
+    for (struct attempt_log *l = a->logs; l; l = l->hh.next) {
+        l->opened_us = now;
+        for (int i = 0; i < 2; i++) {
+            struct stream *s = &l->streams[i];
+            if (!s->watch || !s->begun)
+                continue;
+            tail_watch_rewind(s->watch, s->safe.offset);
+            s->line_at = s->safe.offset;
+            s->next = (struct mark) { now, s->safe.offset };
+        }
+    }
 }
 
 static void lose(struct stream *s, const char *why)
@@ -151,8 +221,11 @@ static void stop(struct attempt_log *l)
 {
     for (int i = 0; i < 2; i++) {
         struct stream *s = &l->streams[i];
-        if (s->watch)
+        if (s->watch) {
             s->resume_at = tail_watch_offset(s->watch);
+            if (s->high > s->resume_at)
+                s->resume_at = s->high;
+        }
         s->watch = tail_unwatch(s->watch);
     }
 }
@@ -236,6 +309,14 @@ static void each(void *arg, const advisor_v1_JobObservation *o)
         begin(a, o);
 }
 
+/* The last lines have had their time to come and to be stored. */
+static bool lingered(const struct attempt_log *l)
+{
+    int64_t from = l->end_us > l->opened_us ? l->end_us : l->opened_us;
+
+    return l->a->acked_us - from > LINGER_US;
+}
+
 /* A held successor writes nothing yet, so the rest of the old attempt can still be read. */
 static bool successor_may_write(const struct attempt_log *l, const advisor_v1_JobObservation *o)
 {
@@ -259,9 +340,10 @@ void logs_update(struct agent *a)
                      o->state == advisor_v1_JobState_JOB_STATE_CONFIGURING || o->completing);
         if (!runs && !l->end_us)
             l->end_us = now;
-        if (l->end_us && (now - l->end_us > LINGER_US || successor_may_write(l, o)))
+        if (l->end_us && (lingered(l) || successor_may_write(l, o)))
             stop(l);
         if (l->end_us && now - l->end_us > REMEMBER_US) {
+            stop(l);
             HASH_DEL(a->logs, l);
             free(l);
         }

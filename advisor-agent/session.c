@@ -295,6 +295,7 @@ static void open_logs(struct session *s)
     }
     (void) snprintf(m.session_id, sizeof(m.session_id), "%s", s->id);
     s->logs_full = encode_send(s->logs, advisor_v1_PushLogsRequest_fields, &m, &err) < 0;
+    s->ops->logs_opened(s->ctx);
     s->ops->logs_ready(s->ctx);
 }
 

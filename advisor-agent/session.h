@@ -34,6 +34,8 @@ struct session_ops {
     bool (*take_state)(void *ctx, size_t budget_bytes, advisor_v1_StateUpdate *ret);
     /* The log stream takes more. */
     void (*logs_ready)(void *ctx);
+    /* A new stream for logs: what the one before took last may be lost. */
+    void (*logs_opened)(void *ctx);
 };
 
 adv_must_check int session_new(struct uv_loop_s *loop, const struct wire_config *wire,

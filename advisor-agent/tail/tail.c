@@ -818,6 +818,24 @@ struct tail_watch *tail_unwatch(struct tail_watch *w)
     return NULL;
 }
 
+void tail_watch_rewind(struct tail_watch *w, uint64_t offset)
+{
+    struct tail_manager *m = w->helper->m;
+
+    if (offset >= w->delivered)
+        return;
+    while (w->first)
+        drop_chunk(w);
+    /* Under another number, so that what is on its way from the helper finds nobody. */
+    send_frame(w->helper, TAIL_FRAME_CLOSE, w->id, NULL, 0);
+    w->id = m->next_id++;
+    if (m->next_id == 0)
+        m->next_id = 1;
+    w->offset = w->delivered = offset;
+    if (!w->hung)
+        send_open(w);
+}
+
 void *tail_watch_user(const struct tail_watch *w)
 {
     return w->user;

@@ -93,6 +93,10 @@ void *tail_watch_user(const struct tail_watch *w);
 /* Position after the last byte handed over. */
 uint64_t tail_watch_offset(const struct tail_watch *w);
 
+/* Hands over again from @offset on, which is at most what was handed over: the consumer may have lost
+ * it. Waiting bytes are dropped and read anew. */
+void tail_watch_rewind(struct tail_watch *w, uint64_t offset);
+
 /* The consumer has room again. */
 void tail_manager_resume(struct tail_manager *m);
 

@@ -244,6 +244,7 @@ static void push_message(struct api_call *call, const ProtobufCMessage *req)
             return;
         }
         (void) snprintf(p->cluster, sizeof(p->cluster), "%s", session_cluster(s));
+        logs_opened(call->api, p->cluster);
     }
     for (size_t i = 0; i < q->n_chunks; i++) {
         const Advisor__V1__LogChunk *c = q->chunks[i];

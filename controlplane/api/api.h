@@ -141,7 +141,9 @@ typedef int (*api_build)(struct api *api, const struct event *ev, struct adv_are
 void api_write(struct api_call *call, const ProtobufCMessage *req, const char *request_id, const struct event *ev,
                api_build build);
 
-/* Log bytes of attempts: one scan an attempt and stream. */
+/* Log bytes of attempts: one scan an attempt and stream. A new call of @cluster may send again what was sent before, so
+ * all scans start anew with it. */
+void logs_opened(struct api *api, const char *cluster);
 void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, const char *stream,
                 uint64_t offset, const void *bytes, size_t len, uint64_t dropped, int64_t observe_us);
 void logs_tick(struct api *api);

@@ -203,6 +203,15 @@ static void stream_drop(struct api *api, struct log_stream *ls)
         stream_free(ls);
 }
 
+void logs_opened(struct api *api, const char *cluster)
+{
+    struct log_stream *ls, *next;
+
+    HASH_ITER(hh, api->logs, ls, next)
+        if (adv_streq(ls->cluster, cluster))
+            stream_drop(api, ls);
+}
+
 void logs_tick(struct api *api)
 {
     int64_t now_us = adv_mono_us();
