@@ -4,6 +4,7 @@
 Programs come from the environment: ADVISORD (required), ADVISOR_AGENT, ADVISOR_TAIL, ADVISORCTL.
 """
 import atexit
+import json
 import os
 import queue
 import shutil
@@ -309,6 +310,10 @@ class Agent:
             if since_start:
                 f.seek(self.mark)
             return f.read()
+
+    def journal_id(self):
+        with open(f"{self.home}/state/journal") as f:
+            return json.loads(f.readline())["id"]
 
     def wait_log(self, text, timeout=30):
         return wait_for(f"{text!r} in the agent's log: ... {self.log()[-600:]}", lambda: text in self.log(), timeout)
