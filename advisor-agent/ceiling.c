@@ -156,6 +156,11 @@ static const struct values *values_of(const struct ceiling *c)
     return c->cfg ? adv_config_values(c->cfg) : NULL;
 }
 
+bool ceiling_known(const struct ceiling *c)
+{
+    return !c->path || c->cfg;
+}
+
 enum ceiling_mode ceiling_mode(const struct ceiling *c)
 {
     const struct values *v = values_of(c);
@@ -191,6 +196,13 @@ static bool listed(const struct adv_config_list *l, const char *word)
     return l->n == 0;
 }
 
+bool ceiling_lists(const struct ceiling *c, const char *verb)
+{
+    const struct values *v = values_of(c);
+
+    return !c->path || (v && listed(&v->verbs, verb));
+}
+
 int ceiling_check(const struct ceiling *c, const char *verb, const char *partition,
                   const char *account, unsigned done_last_hour, bool approve, struct adv_err *err)
 {
@@ -199,12 +211,12 @@ int ceiling_check(const struct ceiling *c, const char *verb, const char *partiti
     if (!c->path)
         return approve ? adv_err_set(err, ADV_PERMISSION_DENIED, "not approved") : 0;
     if (!v)
-        return adv_err_set(err, ADV_PERMISSION_DENIED, "%s", c->reason);
+        return adv_err_set(err, ADV_UNAVAILABLE, "%s", c->reason);
     if (approve) {
         if (!v->preserve_in_approve || strcmp(verb, "preserve") != 0 || v->mode < CEILING_APPROVE)
             return adv_err_set(err, ADV_PERMISSION_DENIED, "not approved");
-    } else if (v->mode < CEILING_APPROVE) {
-        return adv_err_set(err, ADV_PERMISSION_DENIED, "the site's ceiling is %s", modes[v->mode]);
+    } else if (v->mode < CEILING_ACT) {
+        return adv_err_set(err, ADV_FAILED_PRECONDITION, "the site's ceiling is %s", modes[v->mode]);
     }
     if (!listed(&v->verbs, verb))
         return adv_err_set(err, ADV_PERMISSION_DENIED, "the site's ceiling does not allow %s", verb);

@@ -9,7 +9,7 @@
  *     verbs: [preserve, constrain, release]   # absent or empty: all
  *     partitions: [gpu]            # absent or empty: all
  *     accounts: []
- *     actions_per_hour: 20         # 0: no limit of its own
+ *     actions_per_hour: 20         # 0: no limit of its own; one recovery is three
  *     preserve_in_approve: false
  *
  * No path configured: the cluster's mode is the limit. A path that is configured and whose file is
@@ -36,16 +36,23 @@ struct ceiling *ceiling_free(struct ceiling *c);
  * Returns true when what the ceiling says is another than after the last call. */
 bool ceiling_refresh(struct ceiling *c);
 
+/* False: the file is configured and cannot be used now. Nothing may be done then, but what the site
+ * wants is not known either: nothing is concluded from it. */
+bool ceiling_known(const struct ceiling *c);
 enum ceiling_mode ceiling_mode(const struct ceiling *c);
 const char *ceiling_mode_name(enum ceiling_mode mode);
 /* Why the mode is lower than meant; "" if it is not. */
 const char *ceiling_reason(const struct ceiling *c);
 /* Verbs that the file lists; 0 = all. */
 size_t ceiling_verbs(const struct ceiling *c, const char *const **ret_verbs);
+/* Is @verb listed (or no list given)? Says nothing of the mode; false when the file is not known. */
+bool ceiling_lists(const struct ceiling *c, const char *verb);
 
 /* May @verb be done now to a job of that partition and account, when @done_last_hour steps have been
- * done? @approve: the cluster is in mode APPROVE and the step is not yet approved.
- * Errors: -ADV_PERMISSION_DENIED; -ADV_RESOURCE_EXHAUSTED (actions per hour). */
+ * done? Mode act is needed: orders carry no approval. @approve: the cluster is in mode APPROVE and the
+ * step is not yet approved; only preserve can be allowed then.
+ * Errors: -ADV_PERMISSION_DENIED; -ADV_RESOURCE_EXHAUSTED (actions per hour); -ADV_FAILED_PRECONDITION
+ *         (the mode is below act); -ADV_UNAVAILABLE (ceiling_known() is false). */
 adv_must_check int ceiling_check(const struct ceiling *c, const char *verb, const char *partition,
                                  const char *account, unsigned done_last_hour, bool approve,
                                  struct adv_err *err);

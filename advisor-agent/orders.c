@@ -150,6 +150,21 @@ static void report_action(struct order *x, uint64_t seq, const struct journal_in
 
 /* The gate */
 
+/* What may be done here now: the lower of the cluster's mode and the site's ceiling. */
+static advisor_v1_Mode mode_now(struct agent *a)
+{
+    static const advisor_v1_Mode modes[] = {
+        [CEILING_OFF] = advisor_v1_Mode_MODE_OFF,
+        [CEILING_OBSERVE] = advisor_v1_Mode_MODE_OBSERVE,
+        [CEILING_APPROVE] = advisor_v1_Mode_MODE_APPROVE,
+        [CEILING_ACT] = advisor_v1_Mode_MODE_ACT,
+    };
+
+    agent_look_at_ceiling(a);
+    advisor_v1_Mode ceiling = modes[ceiling_mode(a->ceiling)];
+    return a->cluster_mode < ceiling ? a->cluster_mode : ceiling;
+}
+
 static struct order *find_tag(const struct agent *a, const char *tag)
 {
     for (struct order *x = a->orders; x; x = x->next)
@@ -191,18 +206,19 @@ static bool may_write(struct order *x, const struct adapter_write *w)
     if (now >= x->expires_boot_us)
         return deny(x, REASON(EXPIRED), "the advice has expired");
     if (x->o.actionability != advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE ||
-        a->cluster_mode < advisor_v1_Mode_MODE_APPROVE)
+        a->cluster_mode != advisor_v1_Mode_MODE_ACT) /* an order carries no approval yet */
         return deny(x, REASON(MODE_TOO_LOW), "the cluster's mode does not allow it");
     if (w->before && reconcile_opted_out(w->before->comment))
         return deny(x, REASON(OPTED_OUT), "the job's comment says off");
-    (void) ceiling_refresh(a->ceiling);
+    agent_look_at_ceiling(a);
     int r = ceiling_check(a->ceiling, adapter_verb_name(x->verb),
                           w->before ? w->before->job.partition : "",
                           w->before ? w->before->job.account : "",
                           journal_count_since(a->journal, adv_wall_us() - 3600000000ll), false, &err);
     if (r < 0)
-        return deny(x, r == -ADV_RESOURCE_EXHAUSTED ? REASON(BUDGET_EXHAUSTED)
-                                                    : REASON(NOT_AUTHORIZED_BY_CLUSTER),
+        return deny(x, r == -ADV_RESOURCE_EXHAUSTED    ? REASON(BUDGET_EXHAUSTED)
+                       : r == -ADV_PERMISSION_DENIED ? REASON(NOT_AUTHORIZED_BY_CLUSTER)
+                                                     : REASON(MODE_TOO_LOW),
                     "%s", err.msg);
     return true;
 }
@@ -593,9 +609,9 @@ static void run(struct order *x)
             }
             return;
         }
-        if (a->cluster_mode < advisor_v1_Mode_MODE_APPROVE) {
+        if (mode_now(a) != advisor_v1_Mode_MODE_ACT) {
             tell(x, advisor_v1_Disposition_DISPOSITION_PENDING, REASON(MODE_TOO_LOW),
-                 "the cluster's mode does not allow it");
+                 "the cluster's mode or the site's ceiling does not allow it");
             x->due_us = adv_mono_us() + LATER_US;
             return;
         }
@@ -675,21 +691,21 @@ void orders_wake(struct agent *a, const char *job_id)
             x->due_us = 0;
 }
 
-bool orders_open_for(const struct agent *a, const char *job_id)
+bool orders_writing(const struct agent *a)
 {
     for (const struct order *x = a->orders; x; x = x->next)
-        if (!x->done_us && strcmp(x->o.attempt.job_id, job_id) == 0)
+        if (x->busy && x->intent_seq)
             return true;
     return false;
 }
 
 /* Is the order of a hold still to be carried out? */
-static bool wanted(const struct agent *a, const struct order *x)
+static bool wanted(struct agent *a, const struct order *x)
 {
     return x && (x->busy || x->put_right ||
                  (!x->done_us && !x->stale && adv_boot_us() < x->expires_boot_us &&
                   x->o.actionability == advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE &&
-                  a->cluster_mode >= advisor_v1_Mode_MODE_APPROVE));
+                  mode_now(a) == advisor_v1_Mode_MODE_ACT));
 }
 
 static void start_unwinds(struct agent *a)

@@ -69,6 +69,7 @@ Test(ceiling, lists)
     cr_assert_eq(ceiling_mode(c), CEILING_ACT);
     cr_assert_eq(ask(c, "preserve", "gpu", "ml", 2, false), 0);
     cr_assert_eq(ask(c, "cancel", "gpu", "ml", 2, false), -ADV_PERMISSION_DENIED);
+    cr_assert(ceiling_known(c) && ceiling_lists(c, "release") && !ceiling_lists(c, "cancel"));
     cr_assert_eq(ask(c, "preserve", "cpu", "ml", 2, false), -ADV_PERMISSION_DENIED);
     cr_assert_eq(ask(c, "preserve", "gpu", "bio", 2, false), -ADV_PERMISSION_DENIED);
     cr_assert_eq(ask(c, "preserve", "gpu", "ml", 3, false), -ADV_RESOURCE_EXHAUSTED);
@@ -79,8 +80,10 @@ Test(ceiling, json_and_modes)
 {
     struct ceiling *c = make("{\"mode\": \"approve\", \"preserve_in_approve\": true}");
     cr_assert_eq(ceiling_mode(c), CEILING_APPROVE);
-    cr_assert_eq(ask(c, "release", "p", "a", 0, false), 0);
+    cr_assert_eq(ask(c, "release", "p", "a", 0, false), -ADV_FAILED_PRECONDITION, "nobody has approved it");
+    cr_assert_eq(ask(c, "preserve", "p", "a", 0, false), -ADV_FAILED_PRECONDITION);
     cr_assert_eq(ask(c, "preserve", "p", "a", 0, true), 0);
+    cr_assert(ceiling_lists(c, "release"));
     cr_assert_lt(ask(c, "interrupt", "p", "a", 0, true), 0);
     put("mode: observe\n", 0644);
     cr_assert_lt(ask(c, "release", "p", "a", 0, false), 0);
@@ -120,6 +123,8 @@ Test(ceiling, anything_wrong_is_off)
     (void) unlink(path);
     (void) ceiling_refresh(c);
     cr_assert_eq(ceiling_mode(c), CEILING_OFF);
+    cr_assert(!ceiling_known(c) && !ceiling_lists(c, "release"));
+    cr_assert_eq(ask(c, "release", "p", "a", 0, false), -ADV_UNAVAILABLE);
     cr_assert(strstr(ceiling_reason(c), "unreadable"));
     ceiling_free(c);
 }

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Orders against a scheduler of one job that does at once what it is told. The parts of the agent that
+ * orders.c calls are here as well, so that what it says can be looked at. */
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "advisor-agent/config.h"
+#include "advisor-agent/internal.h"
+#include "common/clock.h"
+
+#define D(x) advisor_v1_Disposition_DISPOSITION_##x
+#define R(x) advisor_v1_DispositionReason_DISPOSITION_REASON_##x
+#define OPTED_IN "{\"advisor\": {}}"
+
+static struct agent a;
+static struct agent_config cfg;
+static char dir[64], ceiling_path[80];
+static int dummy_session;
+
+/* The scheduler */
+static struct adapter_job_detail job; /* as it is */
+static bool gone;
+static enum adapter_reason refuse_with; /* of the next commands */
+static enum adapter_tristate revived;
+static enum { NONE, INSPECT, ACT } pending;
+static struct adapter_action action;
+static adapter_inspect_cb inspect_cb;
+static adapter_act_cb act_cb;
+static void *cb_arg;
+static char did[200]; /* verbs carried out, in order */
+static size_t n_exclude, n_looks;
+static unsigned allowed_states;
+static void (*before_write)(void);
+
+/* What was told last */
+static advisor_v1_AdviceStatusReport status;
+static unsigned n_status, n_actions;
+
+int session_send_status(struct session *s, const advisor_v1_AdviceStatusReport *m, struct adv_err *err)
+{
+    status = *m;
+    n_status++;
+    return 0;
+}
+
+int session_send_action(struct session *s, const advisor_v1_ActionReport *m, struct adv_err *err)
+{
+    n_actions++;
+    return 0;
+}
+
+advisor_v1_Epoch agent_epoch_msg(struct journal_epoch e)
+{
+    return (advisor_v1_Epoch) { e.term, e.counter };
+}
+
+advisor_v1_Verb agent_verb_msg(enum adapter_verb v)
+{
+    return advisor_v1_Verb_VERB_UNSPECIFIED;
+}
+
+void agent_look_at_ceiling(struct agent *x)
+{
+    (void) ceiling_refresh(x->ceiling);
+}
+
+void agent_job_read(struct agent *x, const struct adapter_job_detail *d)
+{
+    n_looks++;
+}
+
+void agent_job_gone(struct agent *x, const char *id)
+{
+}
+
+static void fake_inspect(struct adapter *x, const char *id, adapter_inspect_cb cb, void *arg)
+{
+    cr_assert_eq(pending, NONE);
+    pending = INSPECT;
+    inspect_cb = cb;
+    cb_arg = arg;
+}
+
+static void fake_act(struct adapter *x, const struct adapter_action *in, adapter_act_cb cb, void *arg)
+{
+    cr_assert_eq(pending, NONE);
+    pending = ACT;
+    action = *in;
+    n_exclude = in->n_exclude;
+    allowed_states = in->allowed_states;
+    act_cb = cb;
+    cb_arg = arg;
+}
+
+static const struct adapter_ops fake_ops = { .name = "fake", .inspect = fake_inspect, .act = fake_act };
+static struct adapter fake = { &fake_ops };
+
+static void on_authorized(void *arg, bool allowed, int64_t kill_at)
+{
+    *(bool *) arg = allowed;
+}
+
+static void carry_out(void)
+{
+    switch (action.verb) {
+    case ADAPTER_VERB_PRESERVE:
+    case ADAPTER_VERB_INTERRUPT:
+        job.job.state = ADAPTER_JOB_PENDING;
+        job.job.held = job.job.held_by_requeue = true;
+        job.job.restart_count++;
+        job.job.submit_s += 100;
+        break;
+    case ADAPTER_VERB_RELEASE:
+        job.job.held = job.job.held_by_requeue = false;
+        break;
+    case ADAPTER_VERB_CANCEL:
+        job.job.state = ADAPTER_JOB_CANCELLED;
+        break;
+    default:
+        break;
+    }
+    (void) snprintf(did + strlen(did), sizeof(did) - strlen(did), "%s ", adapter_verb_name(action.verb));
+}
+
+static void answer_act(void)
+{
+    struct adapter_job_detail before = job;
+    struct adapter_write w = { .action = &action, .before = &before, .landing_bound_ms = 20000, .deadline_ms = 12000 };
+    struct adapter_result res = { .before = &before, .after = &job };
+    bool allowed = false;
+
+    if (refuse_with == ADAPTER_REASON_OK) {
+        if (before_write)
+            before_write();
+        orders_authorize(&a, &w, on_authorized, &allowed);
+    }
+    if (refuse_with != ADAPTER_REASON_OK) {
+        res.reason = refuse_with;
+        res.observed = ADAPTER_OBSERVED_NO;
+        (void) snprintf(did + strlen(did), sizeof(did) - strlen(did), "(%s) ", adapter_verb_name(action.verb));
+    } else if (!allowed) {
+        res.reason = ADAPTER_REASON_LEASE_LOST;
+        res.observed = ADAPTER_OBSERVED_NO;
+    } else {
+        carry_out();
+        res.command = ADAPTER_COMMAND_ACCEPTED;
+        res.observed = ADAPTER_OBSERVED_YES;
+        res.revived_wrongly = action.verb == ADAPTER_VERB_PRESERVE ? revived : ADAPTER_NO;
+    }
+    act_cb(cb_arg, &res);
+}
+
+struct adapter_job_detail *adapter_job_detail_free(struct adapter_job_detail *d)
+{
+    free(d);
+    return NULL;
+}
+
+static struct adapter_job_detail *copy(void)
+{
+    struct adapter_job_detail *d = malloc(sizeof(*d));
+
+    *d = job;
+    return d;
+}
+
+/* One look or one step, if any is due. False: nothing was. */
+static bool turn_once(void)
+{
+    orders_tick(&a);
+    if (pending == INSPECT) {
+        pending = NONE;
+        inspect_cb(cb_arg, gone ? ADAPTER_FOUND_GONE : ADAPTER_FOUND, gone ? NULL : copy(), NULL);
+    } else if (pending == ACT) {
+        pending = NONE;
+        answer_act();
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* As if much time passed between the ticks. */
+static void turn(unsigned n)
+{
+    while (n-- > 0) {
+        orders_wake(&a, "7");
+        (void) turn_once();
+    }
+}
+
+static void put_ceiling(const char *text)
+{
+    char tmp[90];
+
+    (void) snprintf(tmp, sizeof(tmp), "%s.new", ceiling_path);
+    FILE *f = fopen(tmp, "w");
+    cr_assert(f);
+    (void) fputs(text, f);
+    (void) fclose(f);
+    cr_assert_eq(rename(tmp, ceiling_path), 0);
+}
+
+static int64_t no_submit(void *ctx, const struct adapter_job *j)
+{
+    return 0;
+}
+
+static void setup(void)
+{
+    strcpy(dir, "/tmp/orders-XXXXXX");
+    cr_assert(mkdtemp(dir));
+    (void) snprintf(ceiling_path, sizeof(ceiling_path), "%s/ceiling.yaml", dir);
+    put_ceiling("mode: act\n");
+    cfg = (struct agent_config) { .cluster = (char *) "c", .action_deadline_ms = 90000 };
+    a = (struct agent) { .cfg = &cfg, .adapter = &fake, .cluster_mode = advisor_v1_Mode_MODE_ACT,
+                         .orders_known = true, .bound_ms = 20000, .good_read_us = 1,
+                         .session = (struct session *) (void *) &dummy_session };
+    cr_assert_eq(journal_open(dir, true, NULL, &a.journal, NULL), 0);
+    cr_assert_eq(ceiling_new(ceiling_path, getuid(), &a.ceiling, NULL), 0);
+    a.snapshot = snapshot_new(no_submit, NULL);
+    cr_assert(a.snapshot);
+    lease_grant(&a.lease, (struct journal_epoch) { 1, 1 }, 600000, adv_boot_us(), false);
+    cr_assert_eq(journal_append_incarnation(a.journal, "7", 1000, 500, NULL), 0);
+    job = (struct adapter_job_detail) { .comment = OPTED_IN, .excluded_nodes = "" };
+    job.job = (struct adapter_job) { .id = "7", .state = ADAPTER_JOB_FAILED, .submit_s = 1000, .uid = 500,
+                                     .reason = "", .partition = "p", .account = "acc" };
+}
+
+static void teardown(void)
+{
+    char cmd[100];
+
+    orders_free(&a);
+    a.journal = journal_free(a.journal);
+    a.ceiling = ceiling_free(a.ceiling);
+    a.snapshot = snapshot_free(a.snapshot);
+    (void) snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+    cr_assert_eq(system(cmd), 0);
+}
+
+TestSuite(orders, .init = setup, .fini = teardown, .timeout = 60);
+
+static advisor_v1_AdviceOrder order(void)
+{
+    advisor_v1_AdviceOrder o = { .name = "clusters/c/jobs/u/attempts/0/advice", .generation = 1, .has_attempt = true,
+                                 .attempt = { .job_id = "7" }, .submit_unix = 1000, .incarnation_unix = 1000,
+                                 .desired_state = advisor_v1_DesiredState_DESIRED_STATE_RESTARTED,
+                                 .actionability = advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE,
+                                 .exclude_nodes = "n1", .valid_for_ms = 600000, .correlation_id = "t" };
+    return o;
+}
+
+static void give(void)
+{
+    advisor_v1_AdviceOrder o = order();
+
+    orders_take(&a, &o);
+}
+
+#define expect_status(d, r) \
+    cr_assert(status.disposition == (d) && status.reason == (r), "%d %d %s", status.disposition, status.reason, status.detail)
+
+Test(orders, whole_chain)
+{
+    give();
+    turn(10);
+    cr_assert_str_eq(did, "preserve constrain release ");
+    expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+    cr_assert_null(journal_find_hold(a.journal, "7"));
+    cr_assert_eq(n_actions, 6);
+}
+
+/* Nothing carries an approval: less than act is nothing, whoever says it. */
+Test(orders, only_act_acts)
+{
+    a.cluster_mode = advisor_v1_Mode_MODE_APPROVE;
+    give();
+    turn(5);
+    cr_assert_str_eq(did, "");
+    expect_status(D(PENDING), R(MODE_TOO_LOW));
+    a.cluster_mode = advisor_v1_Mode_MODE_ACT;
+    put_ceiling("mode: approve\n");
+    turn(5);
+    cr_assert_str_eq(did, "");
+    expect_status(D(PENDING), R(MODE_TOO_LOW));
+    put_ceiling("mode: act\n");
+    turn(10);
+    cr_assert_str_eq(did, "preserve constrain release ");
+}
+
+static void lower_the_ceiling(void)
+{
+    put_ceiling("mode: approve\n");
+}
+
+static void lower_the_mode(void)
+{
+    a.cluster_mode = advisor_v1_Mode_MODE_APPROVE;
+}
+
+/* Between the look and the write. */
+Test(orders, a_lowered_ceiling_or_mode_stops_the_write_at_once)
+{
+    give();
+    turn(1);
+    before_write = lower_the_ceiling;
+    turn(3);
+    cr_assert_str_eq(did, "");
+    expect_status(D(PENDING), R(MODE_TOO_LOW));
+    put_ceiling("mode: act\n");
+    before_write = lower_the_mode;
+    turn(3);
+    cr_assert_str_eq(did, "");
+    expect_status(D(PENDING), R(MODE_TOO_LOW));
+}
