@@ -208,8 +208,8 @@ static bool may_write(struct order *x, const struct adapter_write *w)
     if (x->o.actionability != advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE ||
         a->cluster_mode != advisor_v1_Mode_MODE_ACT) /* an order carries no approval yet */
         return deny(x, REASON(MODE_TOO_LOW), "the cluster's mode does not allow it");
-    if (w->before && reconcile_opted_out(w->before->comment))
-        return deny(x, REASON(OPTED_OUT), "the job's comment says off");
+    if (!w->before || !reconcile_consents(w->before->comment))
+        return deny(x, REASON(OPTED_OUT), "the job's comment does not ask for a restart");
     agent_look_at_ceiling(a);
     int r = ceiling_check(a->ceiling, adapter_verb_name(x->verb),
                           w->before ? w->before->job.partition : "",

@@ -2,9 +2,7 @@
 
 #include "advisor-agent/reconcile.h"
 
-#include <string.h>
-
-#include "common/json.h"
+#include "common/jobcomment.h"
 
 #define W(t)             ((struct reconcile_next) { .what = RECONCILE_WAIT, .text = (t) })
 #define STEP(v)          ((struct reconcile_next) { .what = RECONCILE_STEP, .verb = ADAPTER_VERB_##v })
@@ -14,28 +12,12 @@
                                .why = advisor_v1_DispositionReason_DISPOSITION_REASON_##r, \
                                .text = (t) })
 
-bool reconcile_opted_out(const char *comment)
+bool reconcile_consents(const char *comment)
 {
-    ADV_JSON_AUTO json_t *root = NULL;
-    json_t *o;
-    const char *mode;
+    struct adv_jobcomment c;
 
-    if (!comment || (!strstr(comment, "\"advisor\"") && !strstr(comment, "\"APS\"")))
-        return false;
-    if (adv_json_parse(comment, strlen(comment), 65536, &root, NULL) < 0 || !json_is_object(root))
-        return true;
-    o = json_object_get(root, "advisor");
-    if (o && !json_is_object(o))
-        return true;
-    if (o && json_object_get(o, "mode"))
-        return adv_json_get_str(o, "mode", &mode, NULL) < 0 || strcmp(mode, "off") == 0;
-    o = json_object_get(root, "APS");
-    if (o && !json_is_object(o))
-        return true;
-    if (o && json_object_get(o, "auto_resume_mode"))
-        return adv_json_get_str(o, "auto_resume_mode", &mode, NULL) < 0 || strcmp(mode, "off") == 0 ||
-               strcmp(mode, "none") == 0;
-    return false;
+    adv_jobcomment_parse(comment, &c);
+    return c.mode == ADV_JOBCOMMENT_ACT;
 }
 
 /* The attempt that the advice speaks of is the newest. */
@@ -103,6 +85,7 @@ struct reconcile_next reconcile_next(const struct reconcile_view *v)
 {
     const advisor_v1_AdviceOrder *o = v->order;
     uint32_t n = o->attempt.restart_count;
+    struct reconcile_next next;
 
     switch (o->desired_state) {
     case advisor_v1_DesiredState_DESIRED_STATE_NO_ACTION:
@@ -124,13 +107,13 @@ struct reconcile_next reconcile_next(const struct reconcile_view *v)
         return END(PENDING, NOT_AUTHORIZED_BY_CLUSTER, "which job the id means is not confirmed");
     if (o->incarnation_unix != v->first_submit_s || v->job->job.restart_count < n)
         return END(ABANDONED, JOB_ID_REUSED, "the id belongs to another job now");
-    if (reconcile_opted_out(v->job->comment))
-        return END(ABANDONED, OPTED_OUT, "the job's comment says off");
-    if (v->job->job.restart_count == n)
-        return on_attempt(v);
-    if (v->job->job.restart_count == n + 1)
-        return on_successor(v);
-    return END(SUPERSEDED, ATTEMPT_SUPERSEDED, "the job has been restarted since");
+    if (v->job->job.restart_count > n + 1)
+        return END(SUPERSEDED, ATTEMPT_SUPERSEDED, "the job has been restarted since");
+    next = v->job->job.restart_count == n ? on_attempt(v) : on_successor(v);
+    /* What has ended needs no consent any more. */
+    if (next.what != RECONCILE_END && !reconcile_consents(v->job->comment))
+        return END(ABANDONED, OPTED_OUT, "the job's comment does not ask for a restart");
+    return next;
 }
 
 struct reconcile_next reconcile_after(const struct adapter_result *res, enum adapter_verb verb)

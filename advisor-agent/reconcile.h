@@ -37,9 +37,8 @@ struct reconcile_next reconcile_next(const struct reconcile_view *v);
 /* What an action's result means for the advice. */
 struct reconcile_next reconcile_after(const struct adapter_result *res, enum adapter_verb verb);
 
-/* Does the job's own comment say that it is to be left alone? {"advisor": {"mode": "off"}}, or the
- * older {"APS": {"auto_resume_mode": "off"}}. A comment that speaks of us and cannot be read counts
- * as yes: nothing is guessed. */
-bool reconcile_opted_out(const char *comment);
+/* Does the job's own comment say, as it is now, that it may be restarted? Less than that (nothing said,
+ * not understood, a lower mode, no restarts) is no consent: nothing is guessed. */
+bool reconcile_consents(const char *comment);
 
 #endif

@@ -129,16 +129,15 @@ static void carry_out(void)
 
 static void answer_act(void)
 {
+    if (before_write)
+        before_write();
     struct adapter_job_detail before = job;
     struct adapter_write w = { .action = &action, .before = &before, .landing_bound_ms = 20000, .deadline_ms = 12000 };
     struct adapter_result res = { .before = &before, .after = &job };
     bool allowed = false;
 
-    if (refuse_with == ADAPTER_REASON_OK) {
-        if (before_write)
-            before_write();
+    if (refuse_with == ADAPTER_REASON_OK)
         orders_authorize(&a, &w, on_authorized, &allowed);
-    }
     if (refuse_with != ADAPTER_REASON_OK) {
         res.reason = refuse_with;
         res.observed = ADAPTER_OBSERVED_NO;
@@ -318,4 +317,32 @@ Test(orders, a_lowered_ceiling_or_mode_stops_the_write_at_once)
     turn(3);
     cr_assert_str_eq(did, "");
     expect_status(D(PENDING), R(MODE_TOO_LOW));
+}
+
+static void withdraw_consent(void)
+{
+    job.comment = "";
+}
+
+Test(orders, a_comment_that_no_longer_asks_stops_the_write)
+{
+    give();
+    turn(1);
+    before_write = withdraw_consent;
+    turn(4);
+    cr_assert_str_eq(did, "");
+    expect_status(D(ABANDONED), R(OPTED_OUT));
+}
+
+/* Once it is in our hold it is given back, by the very comment that says so. */
+Test(orders, opting_out_of_the_hold_gives_the_job_back)
+{
+    give();
+    turn(2);
+    cr_assert_str_eq(did, "preserve ");
+    job.comment = "{\"advisor\": {\"mode\": \"off\"}}";
+    turn(10);
+    expect_status(D(ABANDONED), R(OPTED_OUT));
+    cr_assert(strstr(did, "release "), "%s", did);
+    cr_assert_null(journal_find_hold(a.journal, "7"));
 }

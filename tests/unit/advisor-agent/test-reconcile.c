@@ -72,7 +72,7 @@ Test(reconcile, every_state)
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
         advisor_v1_AdviceOrder o = order();
-        struct adapter_job_detail d = { .comment = "" };
+        struct adapter_job_detail d = { .comment = "{\"advisor\": {}}" };
         o.may_interrupt = t[i].interrupt;
         d.job.state = t[i].state;
         d.job.restart_count = t[i].restarts;
@@ -89,7 +89,7 @@ Test(reconcile, every_state)
 Test(reconcile, before_any_look)
 {
     advisor_v1_AdviceOrder o = order();
-    struct adapter_job_detail d = { .comment = "" };
+    struct adapter_job_detail d = { .comment = "{\"advisor\": {}}" };
     struct reconcile_view v = { .order = &o, .found = ADAPTER_FOUND, .job = &d, .first_submit_s = 10 };
     struct reconcile_next n;
 
@@ -115,7 +115,7 @@ Test(reconcile, before_any_look)
     d.comment = "{\"advisor\":{\"mode\":\"off\"}}";
     n = reconcile_next(&v);
     expect(&n, END, D(ABANDONED), R(OPTED_OUT), "opted out");
-    d.comment = "";
+    d.comment = "{\"advisor\": {}}";
     o.actionability = advisor_v1_Actionability_ACTIONABILITY_NEEDS_APPROVAL;
     n = reconcile_next(&v);
     expect(&n, END, D(PENDING), R(MODE_TOO_LOW), "needs approval");
@@ -135,26 +135,33 @@ Test(reconcile, before_any_look)
     expect(&n, END, D(ABANDONED), R(UNSUPPORTED_BY_AGENT), "unknown feature");
 }
 
-Test(reconcile, comments)
+Test(reconcile, only_a_comment_that_asks_for_it_consents)
 {
     static const struct {
         const char *comment;
-        bool off;
+        bool consents;
     } t[] = { { "", false },
               { "my job", false },
-              { "{\"advisor\": {\"mode\": \"off\"}}", true },
-              { "{\"advisor\": {\"policy\": \"x\"}}", false },
-              { "{\"advisor\": \"off\"}", true },
-              { "{\"advisor\": {\"mode\": 1}}", true },
-              { "{\"advisor\": {\"mode\": \"off\"", true },
-              { "{\"APS\": {\"auto_resume_mode\": \"requeue\"}}", false },
-              { "{\"APS\": {\"auto_resume_mode\": \"off\"}}", true },
-              { "{\"APS\": []}", true },
-              { "{\"other\": {\"mode\": \"off\"}}", false } };
+              { "{\"advisor\": {}}", true },
+              { "{\"advisor\": {\"mode\": \"act\", \"max_restarts\": 3}}", true },
+              { "{\"advisor\": {\"policy\": \"x\"}}", true },
+              { "{\"advisor\": {\"mode\": \"off\"}}", false },
+              { "{\"advisor\": {\"mode\": \"observe\"}}", false },
+              { "{\"advisor\": {\"mode\": \"approve\"}}", false },
+              { "{\"advisor\": {\"max_restarts\": 0}}", false },
+              { "{\"advisor\": {\"moed\": \"off\"}}", false },
+              { "{\"advisor\": \"act\"}", false },
+              { "{\"advisor\": {\"mode\": 1}}", false },
+              { "{\"advisor\": {\"mode\": \"off\"", false },
+              { "{\"APS\": {\"auto_resume_mode\": \"requeue\"}}", true },
+              { "{\"APS\": {\"auto_resume_mode\": \"requeue\", \"max_requeue_times\": 0}}", false },
+              { "{\"APS\": {\"auto_resume_mode\": \"off\"}}", false },
+              { "{\"APS\": []}", false },
+              { "{\"other\": {\"mode\": \"act\"}}", false } };
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++)
-        cr_assert_eq(reconcile_opted_out(t[i].comment), t[i].off, "%s", t[i].comment);
-    cr_assert(!reconcile_opted_out(NULL));
+        cr_assert_eq(reconcile_consents(t[i].comment), t[i].consents, "%s", t[i].comment);
+    cr_assert(!reconcile_consents(NULL));
 }
 
 Test(reconcile, every_result_means_something)
