@@ -64,7 +64,7 @@ static int list_advice(struct api *api, const ProtobufCMessage *req, struct adv_
             const char *key;
             if (!ad || (q->only_actions && ad->desired == DESIRED_NO_ACTION))
                 continue;
-            key = shape_printf(ar, "%s.%010u", jobs.v[i]->uid, k);
+            key = shape_printf(ar, "%s.%010u", jobs.v[i]->uid, jobs.v[i]->attempts[k]->index);
             if (!key)
                 return -ADV_RESOURCE_EXHAUSTED;
             if (*after && strcmp(key, after) >= 0)

@@ -73,6 +73,9 @@ struct api_method {
     void (*closed)(struct api_call *call, bool cancelled);
 };
 
+/* Queue of a server stream at the transport; its count of messages is not limited beyond that. */
+#define API_STREAM_QUEUE_BYTES (1 << 20)
+
 struct api_config {
     uint32_t heartbeat_interval_ms;
     uint32_t silence_timeout_ms;

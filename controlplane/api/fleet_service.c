@@ -135,7 +135,13 @@ static void set_cluster_mode(struct api_call *call, const ProtobufCMessage *req)
 
     ev.u.set_mode.mode = (enum adv_mode) q->mode;
     ev.u.set_mode.reason = q->reason;
-    if (resource_path_parse(q->name, &p, &err) < 0 || shape_etag_parse(q->etag, &ev.u.set_mode.if_revision, &err) < 0) {
+    if (resource_path_parse(q->name, &p, &err) < 0 || shape_etag_parse(q->etag, &ev.u.set_mode.if_version, &err) < 0) {
+        call->ops->fail(call, &err);
+        return;
+    }
+    if (p.job_uid || p.node) {
+        (void) adv_err_set_reason(&err, ADV_INVALID_ARGUMENT, "NAME_MALFORMED", "name: expected clusters/<id>");
+        (void) adv_err_field(&err, "name");
         call->ops->fail(call, &err);
         return;
     }

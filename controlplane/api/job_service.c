@@ -88,7 +88,7 @@ static int list_attempts(struct api *api, const ProtobufCMessage *req, struct ad
     const Advisor__V1__ListAttemptsRequest *q = (const void *) req;
     struct job *j;
     char after[32];
-    uint32_t limit, i = 0;
+    uint32_t limit, i = 0; /* position: the first attempts may be unknown */
     int r;
 
     if ((r = find_job(api, q->parent, NULL, &j, err)) < 0 || (r = api_page_size(q->page_size, &limit, err)) < 0 ||
@@ -197,7 +197,7 @@ static void tell_attempt(struct story *s, const struct attempt *a)
     tell(s, ms->successor_productive_us, a->index, "milestone",
          shape_printf(s->ar, "productive: the successor went beyond step %llu, this attempt's last checkpoint",
                       (unsigned long long) a->last_checkpoint_step));
-    if (a->index + 1 == a->job->n_attempts)
+    if (a == a->job->attempts[a->job->n_attempts - 1])
         tell(s, ms->job_completed_us, a->index, "milestone", "completed");
 }
 

@@ -20,8 +20,9 @@
 #include "controlplane/api/find.h"
 #include "controlplane/shapes/shapes.h"
 
-#define QUEUE_HIGH_BYTES (256 << 10) /* what may wait at the transport before the watch pauses */
-#define PUMP_MAX         256         /* messages a turn, so that one watcher does not keep the loop */
+/* What may wait at the transport before the watch pauses: above half of the transport's limit (serve.c), so that its
+ * "writable" wakes the watch again. */
+#define QUEUE_HIGH_BYTES (3 * (API_STREAM_QUEUE_BYTES / 4))
 
 struct watch {
     struct api_call *call;
@@ -182,16 +183,15 @@ static void pump(struct api *api, struct watch *w)
     const struct watchlog *log = turn_watchlog(api->turn);
     const struct change *ch;
     bool gone;
-    int r = 0, n = 0;
+    int r = 0;
 
     if (!w->begun || w->call->ops->ended(w->call))
         return;
-    while (r == 0 && n < PUMP_MAX && w->call->ops->queued_bytes(w->call) < QUEUE_HIGH_BYTES) {
+    while (r == 0 && w->call->ops->queued_bytes(w->call) < QUEUE_HIGH_BYTES) {
         if (w->next_name < w->n_names) {
             size_t i = w->next_name++;
             r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_STATE,
                            (enum resource_kind) w->name_kinds[i], w->names[i], "", 0, 0, false);
-            n++;
         } else if (!w->synced) {
             w->synced = true;
             r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_SYNCED, RESOURCE_NONE, "", "", 0,
@@ -202,7 +202,6 @@ static void pump(struct api *api, struct watch *w)
                 continue;
             r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_CHANGED, ch->kind, ch->name,
                            ch->cluster, ch->revision, ch->seq, true);
-            n++;
         } else {
             if (gone)
                 cut_off(w);
@@ -429,8 +428,6 @@ void watch_service_tick(struct api *api)
     if (!turn_ready(api->turn))
         return;
     DL_FOREACH_SAFE (api->watches, w, next) {
-        /* a pump that stopped at its own limit goes on here at the latest */
-        watch_writable(w->call);
         if (w->begun && w->synced && now_us - w->sent_mono_us > (int64_t) api->cfg.bookmark_ms * 1000 &&
             !w->call->ops->ended(w->call))
             (void) send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_BOOKMARK, RESOURCE_NONE, "", "", 0,

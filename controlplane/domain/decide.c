@@ -156,7 +156,7 @@ static uint32_t barren_attempts(const struct attempt *a)
     uint64_t best = 0;
     uint32_t barren = 0;
 
-    for (uint32_t i = 0; i <= a->index && i < j->n_attempts; i++) {
+    for (uint32_t i = 0; i < j->n_attempts && j->attempts[i]->index <= a->index; i++) {
         const struct attempt *t = j->attempts[i];
         if (t->unseen)
             continue;
@@ -177,7 +177,7 @@ static bool same_signature_elsewhere(const struct attempt *a, const struct anoma
 
     if (!an->rule)
         return false;
-    for (uint32_t i = 0; i < a->index && i < j->n_attempts; i++) {
+    for (uint32_t i = 0; i < j->n_attempts && j->attempts[i]->index < a->index; i++) {
         const struct anomaly *old = decide_best_anomaly(j->attempts[i]);
         if (old && old->status == ANOMALY_CONFIRMED && old->rule && adv_streq(old->rule, an->rule) &&
             a->last_checkpoint_step <= j->attempts[i]->last_checkpoint_step)
@@ -208,7 +208,7 @@ static void exclusions(struct decision *d, const struct attempt *a, const struct
         d->oom = true;
         return;
     }
-    for (uint32_t i = 0; i < a->index && i < j->n_attempts; i++) {
+    for (uint32_t i = 0; i < j->n_attempts && j->attempts[i]->index < a->index; i++) {
         const struct advice *old = j->attempts[i]->advice;
         if (old && old->exclude_nodes && old->disposition == DISPOSITION_CONVERGED)
             d->oom |= nodes_add(all, old->exclude_nodes) < 0;
@@ -349,6 +349,13 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
             return;
         }
     }
+    if (!running && a->end_unix && now_us / 1000000 - a->end_unix > (int64_t) (p->valid_for_ms / 1000)) {
+        no_action(d);
+        reason(d, "too_old", NULL, "It ended %lld minutes ago: somebody may have acted on it since.",
+               (long long) (now_us / 1000000 - a->end_unix) / 60);
+        summary(d, "Left %s: it ended too long ago to be set in motion now.", job_state_name(a->state));
+        return;
+    }
     if (!running && !(an && an->nodes) && now_us < end_us + p->shared_cause_window_us)
         d->not_before_us = end_us + p->shared_cause_window_us;
     if (!restart_allowed(d, a, an, p, limit)) {
@@ -373,6 +380,14 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
     } else {
         summary(d, "Restart on any nodes: attempt %u %s%s, and no node is to blame.", a->index, end, cause_words(an));
     }
+}
+
+/* A running attempt with nothing against it (any more). */
+static void decide_going_on(struct decision *d)
+{
+    no_action(d);
+    reason(d, "progress_resumed", NULL, "The attempt makes progress again; what was held against it is withdrawn.");
+    summary(d, "Left alone: the attempt makes progress again.");
 }
 
 static void decide_unfailed(struct decision *d, const struct attempt *a)
@@ -442,7 +457,9 @@ static void set_actionability(struct decision *d, const struct attempt *a)
 void decide_attempt(const struct attempt *a, const struct policy *p, int64_t now_us, struct decision *ret)
 {
     *ret = (struct decision) { 0 };
-    if (job_state_failed(a->state) || job_state_running(a->state))
+    if (job_state_running(a->state) && !decide_best_anomaly(a))
+        decide_going_on(ret);
+    else if (job_state_failed(a->state) || job_state_running(a->state))
         decide_failed(ret, a, p, now_us);
     else
         decide_unfailed(ret, a);

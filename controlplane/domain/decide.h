@@ -16,7 +16,9 @@
  *  failed             retryable or maybe, no node blamed         RESTARTED   after shared_cause_window
  *  failed             none; progress seen or ran long enough     RESTARTED   after fallback_delay + window, once
  *  failed             none; died at the start                    NO_ACTION   after fallback_delay
+ *  failed             any, ended longer ago than advice is valid NO_ACTION   at once
  *  running            confirmed by grace                         RESTARTED   (may_interrupt)
+ *  running            none (withdrawn by progress)               NO_ACTION   at once
  * RESTARTED falls back to NO_ACTION on: restart limit, same signature again on other nodes without a new checkpoint,
  * no new checkpoint in N attempts, not requeueable, not a batch job. */
 

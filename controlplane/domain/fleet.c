@@ -26,10 +26,14 @@
 #include "common/jobcomment.h"
 
 #define MAX_RESTART_COUNT 10000 /* a larger number is garbage, not a job that was requeued this often */
+#define CLUSTER_MAX_JOBS     200000  /* what one agent can make the control plane keep */
+#define CLUSTER_MAX_NODES    50000
+#define CLUSTER_MAX_ATTEMPTS 500000
+#define ATTEMPT_MAX_GAP      1000    /* requeues of a known job that nobody saw */
 #define STALE_END_S       100   /* an attempt first seen this long after its end is history, not news (MinJobAge / 3) */
 #define WITHDRAW_PROGRESS 2     /* new steps after a suspicion that show that the attempt went on */
 #define PROGRESS_STORE_US (10 * 1000000LL)
-#define POSTPONE_US       1000000LL
+#define POSTPONE_US       60000000LL /* looked at again at the latest; reconnecting brings it forward */
 
 /* ---- intents ---------------------------------------------------------------------------------------------------- */
 
@@ -268,7 +272,7 @@ struct job *fleet_find_job_uid(const struct cluster *c, const char *uid)
 
 struct attempt *job_attempt(const struct job *j, uint32_t index)
 {
-    return index < j->n_attempts ? j->attempts[index] : NULL;
+    return index >= j->first_index && index - j->first_index < j->n_attempts ? j->attempts[index - j->first_index] : NULL;
 }
 
 static struct attempt *last_attempt(const struct job *j)
@@ -535,6 +539,18 @@ static void take_prose(struct advice *ad, struct decision *d)
     str_take(&ad->summary, ADV_STEAL(d->summary));
 }
 
+/* A requeue of this attempt was begun and is not known to have failed. */
+bool attempt_requeue_recorded(const struct attempt *a)
+{
+    const struct action *ac;
+
+    DL_FOREACH (a->actions, ac)
+        if ((ac->verb == VERB_PRESERVE || ac->verb == VERB_INTERRUPT) &&
+            !(ac->outcome_us && (ac->observed == OBSERVED_NO || ac->command == COMMAND_NOT_SENT)))
+            return true;
+    return false;
+}
+
 static void put_advice(struct fleet *f, struct intents *in, struct attempt *a, struct decision *d,
                        const struct event *ev)
 {
@@ -545,6 +561,9 @@ static void put_advice(struct fleet *f, struct intents *in, struct attempt *a, s
     if (ad && (ad->disposition == DISPOSITION_CONVERGED || ad->disposition == DISPOSITION_SUPERSEDED) &&
         ad->desired != DESIRED_NO_ACTION)
         return; /* done and past: later evidence changes no history */
+    if (ad && ad->desired == DESIRED_RESTARTED && attempt_requeue_recorded(a)) {
+        return; /* the attempt is being replaced already: evidence that comes now changes no order */
+    }
     if (ad && same_orders(ad, d)) {
         take_prose(ad, d);
         touch_advice(in, ad);
@@ -565,7 +584,8 @@ static void put_advice(struct fleet *f, struct intents *in, struct attempt *a, s
     }
     ad->generation++;
     ad->desired = d->desired;
-    ad->actionability = d->actionability;
+    if (fresh || d->actionability < ad->actionability)
+        ad->actionability = d->actionability; /* consent never rises for advice that exists */
     ad->may_interrupt = d->may_interrupt;
     ad->valid_for_ms = f->cfg.policy.valid_for_ms;
     str_take(&ad->exclude_nodes, ADV_STEAL(d->exclude_nodes));
@@ -643,6 +663,8 @@ static void judge_running(struct fleet *f, struct intents *in, struct attempt *a
         return;
     if (a->last_progress_us > since)
         since = a->last_progress_us;
+    if (a->job->cluster->agent_state_us > since)
+        since = a->job->cluster->agent_state_us; /* silence counts only while somebody listens */
     due = since + f->cfg.policy.suspicion_grace_us;
     if (ev->now_us < due) {
         judge_at(f, a, due);
@@ -690,7 +712,7 @@ static void judge(struct fleet *f, struct intents *in, struct attempt *a, const 
 
 static bool same_submission(const struct job *j, const struct job_obs *o)
 {
-    uint32_t last = j->n_attempts ? j->n_attempts - 1 : 0;
+    uint32_t last = j->n_attempts ? j->first_index + j->n_attempts - 1 : 0;
 
     if (j->incarnation_unix && o->incarnation_unix)
         return j->incarnation_unix == o->incarnation_unix;
@@ -770,9 +792,10 @@ static struct attempt *attempt_add(struct intents *in, struct job *j, bool unsee
         return NULL;
     }
     a->job = j;
-    a->index = j->n_attempts;
+    a->index = j->first_index + j->n_attempts;
     a->unseen = unseen;
     v[j->n_attempts++] = a;
+    j->cluster->n_attempts++;
     touch_attempt(in, a);
     return a;
 }
@@ -829,16 +852,20 @@ static void apply_attempt(struct fleet *f, struct intents *in, struct job *j, co
     enum job_state was;
     bool fresh = false, ch = false;
 
-    if (j->n_attempts <= o->restart_count) {
+    if (!j->n_attempts)
+        j->first_index = o->restart_count; /* attempts that nobody saw are a number, not records */
+    if (o->restart_count < j->first_index)
+        return; /* a count that fell: not this job's, whatever it says */
+    if (!job_attempt(j, o->restart_count)) {
         if (prev)
             attempt_superseded(f, in, prev, ev);
-        while (!in->oom && j->n_attempts <= o->restart_count)
-            (void) attempt_add(in, j, j->n_attempts < o->restart_count);
+        while (!in->oom && !job_attempt(j, o->restart_count))
+            (void) attempt_add(in, j, j->first_index + j->n_attempts < o->restart_count);
         fresh = true;
     }
     if (in->oom)
         return;
-    a = j->attempts[o->restart_count];
+    a = job_attempt(j, o->restart_count);
     was = a->state;
     if (a->state != o->state) {
         a->state = o->state;
@@ -860,7 +887,7 @@ static void apply_attempt(struct fleet *f, struct intents *in, struct job *j, co
     }
     if (ch)
         touch_attempt(in, a);
-    prev = a->index ? j->attempts[a->index - 1] : NULL;
+    prev = attempt_prev(a);
     if (job_state_running(a->state) && prev && !prev->unseen && !prev->ms.successor_started_us) {
         prev->ms.successor_started_us = ev->now_us;
         touch_attempt(in, prev);
@@ -969,7 +996,7 @@ static void full_end(struct fleet *f, struct intents *in, struct cluster *c)
 
     c->in_full = false;
     for (j = c->jobs_by_id; j; j = j->hh_id.next)
-        if (!j->seen_in_full && j->present)
+        if (!j->seen_in_full && !j->gone)
             job_gone(f, in, j);
     HASH_ITER(hh, c->nodes, n, n_next)
         if (!n->seen_in_full)
@@ -992,6 +1019,14 @@ static int apply_state(struct fleet *f, struct intents *in, struct cluster *c, s
                                   "cluster %s: another agent holds the lease", c->name);
     for (size_t i = 0; i < ev->u.state.n_jobs; i++) {
         const struct job_obs *o = &ev->u.state.jobs[i];
+        const struct job *known = fleet_find_job(c, o->job_id);
+        const struct attempt *newest = known ? last_attempt(known) : NULL;
+        if (newest && o->restart_count > newest->index + ATTEMPT_MAX_GAP) {
+            (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "OBSERVATION_MALFORMED",
+                                      "job %.40s: restart count %u after %u: expected at most %d more", o->job_id,
+                                      o->restart_count, newest->index, ATTEMPT_MAX_GAP);
+            return adv_err_field(err, "state_update.jobs[%zu].restart_count", i);
+        }
         if (!sched_job_id_valid(o->job_id) || o->restart_count > MAX_RESTART_COUNT || o->state > JOB_STATE_LAST_ ||
             o->submit_unix < 0) {
             (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "OBSERVATION_MALFORMED",
@@ -1001,6 +1036,11 @@ static int apply_state(struct fleet *f, struct intents *in, struct cluster *c, s
             return adv_err_field(err, "state_update.jobs[%zu]", i);
         }
     }
+    if (HASH_CNT(hh_uid, c->jobs_by_uid) + ev->u.state.n_jobs > CLUSTER_MAX_JOBS ||
+        HASH_COUNT(c->nodes) + ev->u.state.n_nodes > CLUSTER_MAX_NODES || c->n_attempts > CLUSTER_MAX_ATTEMPTS)
+        return adv_err_set_reason(err, ADV_RESOURCE_EXHAUSTED, "CLUSTER_TOO_LARGE",
+                                  "cluster %s: more than %d jobs, %d nodes or %d attempts are kept", c->name,
+                                  CLUSTER_MAX_JOBS, CLUSTER_MAX_NODES, CLUSTER_MAX_ATTEMPTS);
     for (size_t i = 0; i < ev->u.state.n_nodes; i++)
         if (!ev->u.state.nodes[i].name || !*ev->u.state.nodes[i].name) {
             (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "OBSERVATION_MALFORMED", "a node without a name");
@@ -1027,10 +1067,14 @@ static int apply_state(struct fleet *f, struct intents *in, struct cluster *c, s
         full_end(f, in, c);
     c->observe_us = ev->u.state.observe_us;
     if (!c->in_full) {
-        bool ok = c->digest == ev->u.state.digest;
+        bool ok = c->digest == ev->u.state.digest, back = ok && c->agent_state != AGENT_CONNECTED;
+        struct attempt *a;
         ev->u.state.ret_resync = !ok;
         c->digest_ok = ok;
         set_agent_state(in, c, ok ? AGENT_CONNECTED : AGENT_RESYNCING, ev->now_us);
+        DL_FOREACH2 (f->judge_list, a, judge_next)
+            if (back && a->job->cluster == c)
+                judge_by(f, a, ev->now_us); /* what waited for the agent */
     }
     return 0;
 }
@@ -1123,11 +1167,14 @@ static void apply_signature(struct fleet *f, struct intents *in, struct attempt 
         (void) str_set(in, &an->excerpt, ev->u.finding.excerpt);
         (void) str_set(in, &an->excerpt_sha256, ev->u.finding.excerpt_sha256);
         (void) str_set(in, &an->reporter, "watcher");
+    } else if (ev->u.finding.offset <= an->last_offset && adv_streq(str_or(an->stream), str_or(ev->u.finding.stream))) {
+        return; /* read again after a lost connection */
     } else {
         an->repeats++;
         if (nodes && (ev->u.finding.blame == BLAME_NODE || !an->nodes))
             merge_nodes(in, an, nodes);
     }
+    an->last_offset = ev->u.finding.offset;
     if (fresh || (an->status == ANOMALY_WITHDRAWN && !ended)) {
         an->step_at = a->last_step;
         an->progress_after = 0;
@@ -1146,9 +1193,9 @@ static void apply_signature(struct fleet *f, struct intents *in, struct attempt 
         judge_by(f, a, ev->now_us + f->cfg.policy.suspicion_grace_us);
 }
 
-static void apply_progress(struct intents *in, struct attempt *a, const struct event *ev)
+static void apply_progress(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
-    struct attempt *prev = a->index ? a->job->attempts[a->index - 1] : NULL;
+    struct attempt *prev = attempt_prev(a);
     uint64_t step = ev->u.finding.step;
     struct anomaly *an;
     bool store = false;
@@ -1160,13 +1207,17 @@ static void apply_progress(struct intents *in, struct attempt *a, const struct e
         a->last_progress_us = ev->now_us;
         store = a->steps_seen == 1;
         DL_FOREACH (a->anomalies, an)
-            if (an->status == ANOMALY_SUSPICION && step > an->step_at && !job_state_terminal(a->state) &&
+            if (an->status != ANOMALY_WITHDRAWN && step > an->step_at && job_state_running(a->state) &&
                 ++an->progress_after >= WITHDRAW_PROGRESS) {
                 adv_auto_free char *why = strf(in, "the attempt went on: step %llu came after it",
                                                (unsigned long long) step);
                 anomaly_status(in, an, ANOMALY_WITHDRAWN, ev, str_or(why));
                 store = true;
             }
+        /* advice to interrupt it falls with its reason */
+        if (a->advice && a->advice->may_interrupt && a->advice->disposition == DISPOSITION_PENDING &&
+            !decide_best_anomaly(a))
+            decide_and_put(f, in, a, ev);
         break;
     case FINDING_CHECKPOINT:
         if (step > a->last_checkpoint_step) {
@@ -1252,13 +1303,6 @@ static void apply_hello(struct fleet *f, struct intents *in, struct cluster *c, 
                    epoch_cmp(ev->u.hello.resume_epoch, c->epoch) == 0 && ev->u.hello.resume_digest == c->digest;
     char name[RESOURCE_NAME_MAX];
 
-    if (!same && !fleet_lease_free(c, ev->mono_us)) {
-        ev->u.hello.ret_granted = false;
-        ev->u.hello.ret_epoch = c->epoch;
-        audit(in, c, ev, 0, "agent.standby", cluster_resource_name(c, name), "journal %.64s waits for journal %.64s",
-              str_or(ev->u.hello.journal_id), str_or(c->holder_journal));
-        return;
-    }
     if (epoch_cmp(ev->u.hello.highest_epoch, c->epoch) > 0) {
         /* An agent remembers more than the store: the store was restored or replaced. */
         c->epoch.term = ev->u.hello.highest_epoch.term + 1;
@@ -1269,6 +1313,13 @@ static void apply_hello(struct fleet *f, struct intents *in, struct cluster *c, 
                       (unsigned long long) ev->u.hello.highest_epoch.counter));
         audit(in, c, ev, 0, "cluster.store_behind", cluster_resource_name(c, name), "%s", str_or(c->epoch_warning));
         cluster_lower(in, c, ev);
+    }
+    if (!same && !fleet_lease_free(c, ev->mono_us)) {
+        ev->u.hello.ret_granted = false;
+        ev->u.hello.ret_epoch = c->epoch;
+        audit(in, c, ev, 0, "agent.standby", cluster_resource_name(c, name), "journal %.64s waits for journal %.64s",
+              str_or(ev->u.hello.journal_id), str_or(c->holder_journal));
+        return;
     }
     ev->u.hello.ret_settle = c->holder_journal && !same;
     grant(f, in, c, ev->u.hello.instance_id, ev->u.hello.journal_id, ev);
@@ -1282,7 +1333,7 @@ static void apply_hello(struct fleet *f, struct intents *in, struct cluster *c, 
     if (!resumed)
         c->digest_ok = false;
     take_ceiling(in, c, ev->u.hello.ceiling, ev->u.hello.ceiling_reason, ev);
-    c->mode_effective_us = ev->now_us; /* Welcome tells the mode */
+    c->mode_effective_us = 0; /* until this agent says that it obeys it */
     audit(in, c, ev, 0, "agent.connected", cluster_resource_name(c, name), "epoch %llu.%llu, journal %.64s%s",
           (unsigned long long) c->epoch.term, (unsigned long long) c->epoch.counter, str_or(ev->u.hello.journal_id),
           resumed ? ", state resumed" : "");
@@ -1500,12 +1551,11 @@ static int apply_mode(struct intents *in, struct cluster *c, const struct event 
         (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "MODE_MALFORMED", "mode: expected OFF, OBSERVE, APPROVE or ACT");
         return adv_err_field(err, "mode");
     }
-    if (ev->u.set_mode.if_revision && ev->u.set_mode.if_revision != c->revision)
-        return adv_err_set_reason(err, ADV_ABORTED, "ETAG_MISMATCH", "cluster %s changed since revision %llu; it is at %llu",
-                                  c->name, (unsigned long long) ev->u.set_mode.if_revision,
-                                  (unsigned long long) c->revision);
+    if (ev->u.set_mode.if_version && (int64_t) ev->u.set_mode.if_version != c->mode_us)
+        return adv_err_set_reason(err, ADV_ABORTED, "ETAG_MISMATCH", "cluster %s: its mode was set since (to %s)", c->name,
+                                  mode_name(c->mode));
     c->mode = ev->u.set_mode.mode;
-    c->mode_us = ev->now_us;
+    c->mode_us = ev->now_us > c->mode_us ? ev->now_us : c->mode_us + 1; /* also the version of its settings */
     c->mode_effective_us = 0;
     str_take(&c->epoch_warning, NULL);
     touch_cluster(in, c);
@@ -1584,7 +1634,7 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
         if (a && ev->u.finding.kind == FINDING_SIGNATURE)
             apply_signature(f, in, a, ev);
         else if (a)
-            apply_progress(in, a, ev);
+            apply_progress(f, in, a, ev);
         break;
     case EV_TELEMETRY:
         a = find_attempt(f, c, ev->u.telemetry.job_id, ev->u.telemetry.restart_count);
@@ -1681,7 +1731,7 @@ int fleet_load_attempt(struct fleet *f, struct job *j, struct attempt *a)
     struct attempt **v;
 
     (void) f;
-    if (a->index != j->n_attempts)
+    if (a->index != j->first_index + j->n_attempts)
         return -ADV_DATA_LOSS; /* they come in order and without gaps */
     v = realloc(j->attempts, (j->n_attempts + 1) * sizeof(*v));
     if (!v)
@@ -1689,6 +1739,7 @@ int fleet_load_attempt(struct fleet *f, struct job *j, struct attempt *a)
     a->job = j;
     j->attempts = v;
     v[j->n_attempts++] = a;
+    j->cluster->n_attempts++;
     return 0;
 }
 

@@ -104,7 +104,7 @@ struct event {
         struct {
             enum adv_mode mode;
             const char *reason;
-            uint64_t if_revision; /* 0: any */
+            uint64_t if_version; /* mode_us that the caller saw; 0: any */
         } set_mode;
         struct {
             const char *instance_id;
@@ -278,6 +278,9 @@ struct cluster *fleet_find_cluster(const struct fleet *f, const char *name);
 struct job *fleet_find_job(const struct cluster *c, const char *job_id); /* newest submission of that id */
 struct job *fleet_find_job_uid(const struct cluster *c, const char *uid);
 struct attempt *job_attempt(const struct job *j, uint32_t index);
+
+/* A requeue of @a was begun under its advice and is not known to have failed. */
+bool attempt_requeue_recorded(const struct attempt *a);
 
 /* True while @instance may act on @c at @mono_us. Extends its lease by heartbeat; not stored, see session. */
 bool fleet_lease_extend(struct fleet *f, struct cluster *c, const char *instance, int64_t mono_us);

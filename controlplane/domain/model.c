@@ -168,6 +168,11 @@ bool job_state_running(enum job_state s)
     return s == JOB_RUNNING || s == JOB_CONFIGURING || s == JOB_SUSPENDED;
 }
 
+struct attempt *attempt_prev(const struct attempt *a)
+{
+    return a->index > a->job->first_index ? a->job->attempts[a->index - a->job->first_index - 1] : NULL;
+}
+
 const char *cluster_resource_name(const struct cluster *c, char buf[RESOURCE_NAME_MAX])
 {
     (void) snprintf(buf, RESOURCE_NAME_MAX, "clusters/%s", c->name);

@@ -80,6 +80,7 @@ enum {
     REASON_MODE_TOO_LOW = 19,
     REASON_LAST_ = 19
 };
+enum { VERB_PRESERVE = 1, VERB_INTERRUPT = 2 };
 
 /* Fencing number: (term, counter), term first. */
 struct epoch {
@@ -136,6 +137,7 @@ struct anomaly {
     uint64_t step_at;            /* last step seen when it was opened */
     uint32_t progress_after;     /* new steps seen since */
     uint32_t repeats;            /* further lines of the same rule */
+    uint64_t last_offset;        /* of the newest of them: an offset at or below it is read again, not news */
     uint64_t revision;
     bool dirty;
     bool dropped; /* off the attempt's list; freed with the intents that still name it */
@@ -279,8 +281,9 @@ struct job {
     uint64_t hash; /* of the agent's record */
     bool present;  /* in the agent's current state (counts in the digest) */
     bool seen_in_full;
-    struct attempt **attempts; /* index = restart count; NULL never inside */
+    struct attempt **attempts; /* in order, without gaps: attempts[i]->index == first_index + i */
     uint32_t n_attempts;
+    uint32_t first_index;      /* restart count of attempts[0]: what was before it nobody saw */
     uint64_t revision;
     bool dirty;
     UT_hash_handle hh_uid; /* cluster->jobs_by_uid */
@@ -314,6 +317,7 @@ struct cluster {
     struct advice *open_advice;
     uint64_t audit_seq;
     char *audit_hash; /* hex of the last audit event */
+    size_t n_attempts; /* runtime: of all its jobs, for the limit */
     uint64_t revision;
     uint64_t put_revision; /* runtime: of the row in the store, or in the transaction under way */
     bool dirty;
@@ -345,6 +349,9 @@ bool job_state_terminal(enum job_state s);
 /* Ended badly, by itself or its machine: what Advisor exists for. */
 bool job_state_failed(enum job_state s);
 bool job_state_running(enum job_state s);
+
+/* The attempt before, or NULL when nobody saw one. */
+struct attempt *attempt_prev(const struct attempt *a);
 
 /* Resource names, written into @buf. */
 #define RESOURCE_NAME_MAX 256

@@ -218,6 +218,8 @@ int serve_new(uv_loop_t *loop, struct api *api, const struct rpc_config *cfg, st
             .on_writable = on_writable,
             .on_closed = on_closed,
             .max_request_bytes = m[i].max_request_bytes,
+            .send_queue_bytes = API_STREAM_QUEUE_BYTES,
+            .send_queue_messages = API_STREAM_QUEUE_BYTES, /* a message is at least a byte: the bytes limit it */
             .user = &s->users[i],
         };
     }

@@ -23,7 +23,6 @@
 #include <utlist.h>
 
 #include "common/arena.h"
-#include "common/digest.h"
 #include "common/utf8.h"
 #include "controlplane/shapes/shapes.h"
 
@@ -54,10 +53,12 @@ struct session {
     uint64_t heartbeat_id;
     uint64_t pull_id; /* 0: none outstanding */
     uint64_t orders_through;
+    bool answered; /* a Pull of this session was answered */
+    bool holds;    /* its last heartbeat said that it holds the lease */
     enum adv_mode mode_told;
     int64_t heard_mono_us;
-    uint8_t focus_digest[ADV_SHA256_LEN];
-    bool focus_sent;
+    char *focus; /* the set as told last, NULL for none */
+    int64_t focus_mono_us;
     const Advisor__V1__SessionRequest *msg; /* under way */
     struct adv_arena event_arena;           /* arrays of the event under way */
     unsigned outstanding;                   /* callbacks to come */
@@ -69,6 +70,7 @@ static void session_maybe_free(struct session *s)
     if (!s->closed || s->outstanding)
         return;
     adv_arena_done(&s->event_arena);
+    free(s->focus);
     free(s);
 }
 
@@ -228,7 +230,7 @@ static void send_heartbeat_ack(struct session *s, struct cluster *c, bool fresh)
     adv_arena_init(&ar, ARENA_BYTES);
     ack.id = s->heartbeat_id;
     ack.cluster_mode = (Advisor__V1__Mode) c->mode;
-    if (s->state == SESSION_ACTIVE)
+    if (s->state == SESSION_ACTIVE && (fresh || s->holds))
         ack.grant = shape_grant(s, &ar, c, fresh, fresh);
     s->mode_told = c->mode;
     m.message_case = ADVISOR__V1__SESSION_RESPONSE__MESSAGE_HEARTBEAT_ACK;
@@ -286,6 +288,7 @@ static Advisor__V1__AdviceOrder *shape_order(struct adv_arena *ar, const struct 
     m->valid_for_ms = left_ms < 0 ? 0 : left_ms > UINT32_MAX ? UINT32_MAX : (uint32_t) left_ms;
     m->correlation_id = ad->correlation_id;
     m->may_interrupt = ad->may_interrupt;
+    m->requeued_by_advice = attempt_requeue_recorded(ad->attempt);
     return m;
 }
 
@@ -307,11 +310,11 @@ static void answer_pull(struct session *s, struct cluster *c)
     ADV_AUTO_DONE(adv_arena) ar;
 
     adv_arena_init(&ar, ARENA_BYTES);
-    if (!s->pull_id || c->agent_state != AGENT_CONNECTED || !c->digest_ok)
+    if (!s->pull_id || s->state != SESSION_ACTIVE || c->agent_state != AGENT_CONNECTED || !c->digest_ok)
         return;
     DL_FOREACH (c->open_advice, ad)
         total += ad->order_rev > s->orders_through;
-    if (!total || !(found = adv_arena_alloc(&ar, total * sizeof(*found))))
+    if ((!total && s->answered) || !(found = adv_arena_alloc(&ar, (total + 1) * sizeof(*found))))
         return;
     DL_FOREACH (c->open_advice, ad)
         if (ad->order_rev > s->orders_through)
@@ -324,8 +327,10 @@ static void answer_pull(struct session *s, struct cluster *c)
         s->orders_through = found[i]->order_rev;
         batch.n_advice += fits; /* more than the agent takes is not sent: doing nothing is always allowed */
     }
-    if (!batch.n_advice)
+    batch.more = n > 0 && found[n - 1]->order_rev > s->orders_through;
+    if (!batch.n_advice && s->answered)
         return;
+    s->answered = true; /* the first answer comes even when it is empty: "there is nothing" is news then */
     batch.pull_id = s->pull_id;
     batch.advice = orders;
     m.message_case = ADVISOR__V1__SESSION_RESPONSE__MESSAGE_ADVICE_BATCH;
@@ -334,29 +339,32 @@ static void answer_pull(struct session *s, struct cluster *c)
     s->ops->send(s->ctx, &m);
 }
 
-/* Attempts that wait for confirmation want a closer look. */
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *) a, *(char *const *) b);
+}
+
+/* Attempts that wait for confirmation want a closer look. Told when the set changes, and again before it runs out. */
 static void send_focus(struct session *s, struct cluster *c)
 {
     Advisor__V1__SessionResponse m = ADVISOR__V1__SESSION_RESPONSE__INIT;
     Advisor__V1__Focus f = ADVISOR__V1__FOCUS__INIT;
-    char *ids[FOCUS_MAX];
-    uint8_t digest[ADV_SHA256_LEN] = { 0 };
+    char *ids[FOCUS_MAX], set[FOCUS_MAX * 34] = "";
+    int64_t now_us = s->ops->mono_us(s->ctx);
     const struct attempt *a;
-    struct adv_sha256 h;
+    size_t n = 0;
 
-    if (adv_sha256_init(&h, NULL) < 0)
-        return;
     DL_FOREACH2 (s->ops->fleet(s->ctx)->judge_list, a, judge_next)
-        if (a->job->cluster == c && !job_state_terminal(a->state) && f.n_job_ids < FOCUS_MAX) {
+        if (a->job->cluster == c && !job_state_terminal(a->state) && f.n_job_ids < FOCUS_MAX)
             ids[f.n_job_ids++] = a->job->job_id;
-            (void) !adv_sha256_update(&h, a->job->job_id, strlen(a->job->job_id) + 1, NULL);
-        }
-    (void) !adv_sha256_final(&h, digest, NULL);
-    adv_sha256_done(&h);
-    if ((f.n_job_ids == 0 && !s->focus_sent) || (s->focus_sent && memcmp(digest, s->focus_digest, sizeof(digest)) == 0))
+    qsort(ids, f.n_job_ids, sizeof(ids[0]), by_text);
+    for (size_t i = 0; i < f.n_job_ids; i++)
+        n += (size_t) snprintf(set + n, sizeof(set) - n, "%.32s ", ids[i]);
+    if (adv_streq(set, str_or(s->focus)) && (!*set || now_us - s->focus_mono_us < FOCUS_FOR_MS * 1000LL / 2))
         return;
-    memcpy(s->focus_digest, digest, sizeof(digest));
-    s->focus_sent = true;
+    free(s->focus);
+    s->focus = strdup(set);
+    s->focus_mono_us = now_us;
     f.job_ids = ids;
     f.for_ms = FOCUS_FOR_MS;
     m.message_case = ADVISOR__V1__SESSION_RESPONSE__MESSAGE_FOCUS;
@@ -414,6 +422,15 @@ static void submit(struct session *s, const struct event *ev, session_event_cb c
     s->ops->submit(s->ctx, ev, cb, s);
 }
 
+/* Refuses a text over its limit (agent_service.options has the agent's own); true when it was refused. */
+static bool too_long(struct session *s, const char *field, const char *text, size_t max)
+{
+    if (strlen(str_or(text)) <= max)
+        return false;
+    refuse(s, ADV_INVALID_ARGUMENT, "TEXT_TOO_LONG", "%s: %zu bytes, expected at most %zu", field, strlen(text), max);
+    return true;
+}
+
 static void hello_cb(void *arg, const struct event *ev, const struct adv_err *err)
 {
     struct session *s = arg;
@@ -450,6 +467,9 @@ static void on_hello(struct session *s, const Advisor__V1__Hello *h)
                "hello: expected a cluster id, and instance_id and journal_id of 1 to 64 characters");
         return;
     }
+    if (too_long(s, "hello.agent_version", h->agent_version, 63) || too_long(s, "hello.scheduler", h->scheduler, 127) ||
+        too_long(s, "hello.ceiling.reason", h->ceiling ? h->ceiling->reason : "", 511))
+        return;
     (void) snprintf(s->cluster, sizeof(s->cluster), "%s", h->cluster);
     (void) snprintf(s->instance, sizeof(s->instance), "%s", h->instance_id);
     (void) snprintf(s->journal, sizeof(s->journal), "%s", h->journal_id);
@@ -483,8 +503,10 @@ static void take_cb(void *arg, const struct event *ev, const struct adv_err *err
     c = fleet_find_cluster(s->ops->fleet(s->ctx), s->cluster);
     if (!c)
         return;
-    if (ev->u.take.ret_granted)
+    if (ev->u.take.ret_granted) {
         s->state = SESSION_ACTIVE;
+        s->orders_through = 0;
+    }
     send_heartbeat_ack(s, c, ev->u.take.ret_granted);
     if (ev->u.take.ret_granted)
         send_resync(s, "the lease was taken over");
@@ -507,7 +529,7 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
     struct cluster *c;
     const Advisor__V1__Heartbeat *hb;
     struct event ev;
-    bool stale;
+    bool stale, obeyed;
 
     if (!event_done(s, err))
         return;
@@ -528,17 +550,18 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
         next_message(s);
         return;
     }
-    if (!fleet_lease_extend(f, c, s->session_id, s->ops->mono_us(s->ctx))) {
+    /* an agent that does not hold the lease it was given (it could not journal the epoch) must not keep others from it */
+    if (hb->epoch && !fleet_lease_extend(f, c, s->session_id, s->ops->mono_us(s->ctx))) {
         refuse(s, ADV_ABORTED, "NOT_LEASE_HOLDER", "another agent of cluster %s holds the lease now", s->cluster);
         return;
     }
     stale = hb->observation_age_ms > STALE_SCHED_MS;
-    if (hb->ceiling || stale != (c->agent_state == AGENT_SCHEDULER_UNAVAILABLE) ||
-        (!c->mode_effective_us && s->mode_told == c->mode)) {
+    obeyed = (enum adv_mode) hb->cluster_mode == c->mode && !hb->write_in_flight;
+    if (hb->ceiling || stale != (c->agent_state == AGENT_SCHEDULER_UNAVAILABLE) || (!c->mode_effective_us && obeyed)) {
         ev = base_event(s, EV_AGENT_REPORT);
         ev.u.report.instance_id = s->session_id;
         ev.u.report.scheduler_unavailable = stale;
-        ev.u.report.mode_confirmed = s->mode_told == c->mode;
+        ev.u.report.mode_confirmed = obeyed;
         if (hb->ceiling && hb->ceiling->mode <= (Advisor__V1__Mode) MODE_ACT) {
             ev.u.report.ceiling = (enum adv_mode) hb->ceiling->mode;
             ev.u.report.ceiling_reason = hb->ceiling->reason;
@@ -548,6 +571,7 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
         return;
     }
     send_heartbeat_ack(s, c, false);
+    send_focus(s, c);
     next_message(s);
 }
 
@@ -559,6 +583,7 @@ static void on_heartbeat(struct session *s, const Advisor__V1__Heartbeat *hb)
         return;
     }
     s->heartbeat_id = hb->id;
+    s->holds = hb->epoch != NULL;
     s->outstanding++;
     s->ops->read(s->ctx, heartbeat_read_cb, s);
 }
@@ -689,9 +714,10 @@ static bool on_state(struct session *s, const Advisor__V1__StateUpdate *u, struc
     return true;
 }
 
-static void on_status(struct session *s, const Advisor__V1__AdviceStatusReport *m, struct event *ev)
+static bool on_status(struct session *s, const Advisor__V1__AdviceStatusReport *m, struct event *ev)
 {
-    (void) s;
+    if (too_long(s, "advice_status.advice", m->advice, 255) || too_long(s, "advice_status.detail", m->detail, 511))
+        return false;
     ev->type = EV_ADVICE_STATUS;
     ev->u.status.advice_name = m->advice;
     ev->u.status.observed_generation = m->observed_generation;
@@ -700,10 +726,14 @@ static void on_status(struct session *s, const Advisor__V1__AdviceStatusReport *
     ev->u.status.reason = (uint32_t) m->reason;
     ev->u.status.detail = m->detail;
     ev->u.status.observe_us = m->observe_wall_ms * 1000;
+    return true;
 }
 
-static void on_action(struct session *s, const Advisor__V1__ActionReport *m, struct event *ev)
+static bool on_action(struct session *s, const Advisor__V1__ActionReport *m, struct event *ev)
 {
+    if (too_long(s, "action.advice", m->advice, 255) || too_long(s, "action.read_before", m->read_before, 511) ||
+        too_long(s, "action.reason", m->reason, 63) || too_long(s, "action.detail", m->detail, 1023))
+        return false;
     ev->type = EV_ACTION;
     ev->u.action.journal_id = s->journal;
     ev->u.action.journal_seq = m->journal_seq;
@@ -718,10 +748,13 @@ static void on_action(struct session *s, const Advisor__V1__ActionReport *m, str
     ev->u.action.reason = m->reason;
     ev->u.action.detail = m->detail;
     ev->u.action.observe_us = m->observe_wall_ms * 1000;
+    return true;
 }
 
-static void on_telemetry(const Advisor__V1__TelemetryReport *m, struct event *ev)
+static bool on_telemetry(struct session *s, const Advisor__V1__TelemetryReport *m, struct event *ev)
 {
+    if (too_long(s, "telemetry.reason", m->reason, 127))
+        return false;
     ev->type = EV_TELEMETRY;
     ev->u.telemetry.job_id = m->attempt ? m->attempt->job_id : "";
     ev->u.telemetry.restart_count = m->attempt ? m->attempt->restart_count : 0;
@@ -729,6 +762,7 @@ static void on_telemetry(const Advisor__V1__TelemetryReport *m, struct event *ev
                                                                                       TELEMETRY_UNSET;
     ev->u.telemetry.reason = m->reason;
     ev->u.telemetry.dropped_bytes = m->dropped_bytes;
+    return true;
 }
 
 static void on_numbered(struct session *s, const Advisor__V1__SessionRequest *msg)
@@ -747,13 +781,16 @@ static void on_numbered(struct session *s, const Advisor__V1__SessionRequest *ms
             return;
         break;
     case ADVISOR__V1__SESSION_REQUEST__MESSAGE_ADVICE_STATUS:
-        on_status(s, msg->advice_status, &ev);
+        if (!on_status(s, msg->advice_status, &ev))
+            return;
         break;
     case ADVISOR__V1__SESSION_REQUEST__MESSAGE_ACTION:
-        on_action(s, msg->action, &ev);
+        if (!on_action(s, msg->action, &ev))
+            return;
         break;
     case ADVISOR__V1__SESSION_REQUEST__MESSAGE_TELEMETRY:
-        on_telemetry(msg->telemetry, &ev);
+        if (!on_telemetry(s, msg->telemetry, &ev))
+            return;
         break;
     default:
         refuse(s, ADV_INVALID_ARGUMENT, "MESSAGE_UNKNOWN", "message %d carries a seq but is not a stored kind",

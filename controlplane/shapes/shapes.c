@@ -129,15 +129,15 @@ static char **take_texts(struct adv_arena *ar, char **heap, size_t n, size_t *re
 
 char *shape_etag(struct adv_arena *ar, const struct cluster *c)
 {
-    return shape_printf(ar, "c%llu", (unsigned long long) c->revision);
+    return shape_printf(ar, "c%lld", (long long) c->mode_us);
 }
 
-int shape_etag_parse(const char *etag, uint64_t *ret_revision, struct adv_err *err)
+int shape_etag_parse(const char *etag, uint64_t *ret_version, struct adv_err *err)
 {
-    *ret_revision = 0;
+    *ret_version = 0;
     if (!etag || !*etag)
         return 0;
-    if (*etag != 'c' || adv_parse_u64(etag + 1, 1, UINT64_MAX, ret_revision, NULL) < 0) {
+    if (*etag != 'c' || adv_parse_u64(etag + 1, 1, INT64_MAX, ret_version, NULL) < 0) {
         (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "ETAG_MALFORMED",
                                   "etag \"%.40s\": expected the text that a Cluster carried", etag);
         return adv_err_field(err, "etag");

@@ -26,10 +26,10 @@ Advisor__V1__Advice *shape_advice(struct adv_arena *ar, const struct advice *ad)
 Advisor__V1__Action *shape_action(struct adv_arena *ar, const struct action *ac);
 Advisor__V1__AuditEvent *shape_audit(struct adv_arena *ar, const struct audit_row *r);
 
-/* "c<revision>": what SetClusterMode compares. */
+/* Stands for the settings of the cluster, not for its jobs: what SetClusterMode compares. */
 char *shape_etag(struct adv_arena *ar, const struct cluster *c);
 /* 0 for none; errors: -ADV_INVALID_ARGUMENT, field "etag". */
-adv_must_check int shape_etag_parse(const char *etag, uint64_t *ret_revision, struct adv_err *err);
+adv_must_check int shape_etag_parse(const char *etag, uint64_t *ret_version, struct adv_err *err);
 
 /* printf into the arena. */
 char *shape_printf(struct adv_arena *ar, const char *fmt, ...) ADV_PRINTF(2, 3);

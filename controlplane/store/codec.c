@@ -64,6 +64,7 @@ static const struct field job_fields[] = {
     F(25, F_STR, job, comment_error),
     F(26, F_U32, job, max_restarts),
     F(27, F_U64, job, revision),
+    F(28, F_U32, job, first_index),
 };
 
 static const struct field attempt_fields[] = {
@@ -121,6 +122,7 @@ static const struct field anomaly_fields[] = {
     F(22, F_U32, anomaly, progress_after),
     F(23, F_U32, anomaly, repeats),
     F(24, F_U64, anomaly, revision),
+    F(25, F_U64, anomaly, last_offset),
 };
 
 static const struct field advice_fields[] = {

@@ -42,7 +42,7 @@ static const char migration_1[] =
     "CREATE TABLE advice(job_uid TEXT NOT NULL, idx INTEGER NOT NULL, record BLOB NOT NULL,"
     " PRIMARY KEY(job_uid, idx)) WITHOUT ROWID;"
     "CREATE TABLE actions(journal_id TEXT NOT NULL, seq INTEGER NOT NULL, job_uid TEXT NOT NULL, idx INTEGER NOT NULL,"
-    " record BLOB NOT NULL, PRIMARY KEY(journal_id, seq)) WITHOUT ROWID;"
+    " record BLOB NOT NULL, PRIMARY KEY(job_uid, idx, journal_id, seq)) WITHOUT ROWID;"
     "CREATE TABLE changes(seq INTEGER PRIMARY KEY, cluster TEXT NOT NULL, revision INTEGER NOT NULL,"
     " kind INTEGER NOT NULL, name TEXT NOT NULL);"
     "CREATE TABLE audit(id INTEGER PRIMARY KEY AUTOINCREMENT, cluster TEXT NOT NULL, seq INTEGER NOT NULL,"
@@ -511,7 +511,7 @@ int store_load(struct store *st, struct fleet *f, struct watchlog *w, struct adv
         (r = load_each(&l, "attempts", "SELECT record, job_uid FROM attempts ORDER BY job_uid, idx", load_attempt)) < 0 ||
         (r = load_each(&l, "anomalies", "SELECT record, job_uid, idx FROM anomalies ORDER BY uid", load_anomaly)) < 0 ||
         (r = load_each(&l, "advice", "SELECT record, job_uid, idx FROM advice ORDER BY job_uid, idx", load_advice)) < 0 ||
-        (r = load_each(&l, "actions", "SELECT record, job_uid, idx FROM actions ORDER BY journal_id, seq", load_action)) <
+        (r = load_each(&l, "actions", "SELECT record, job_uid, idx FROM actions ORDER BY job_uid, idx, journal_id, seq", load_action)) <
             0 ||
         (r = load_each(&l, "requests", "SELECT id, hash, record_us FROM requests ORDER BY record_us", load_request)) < 0)
         return r;

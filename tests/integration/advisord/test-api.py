@@ -169,12 +169,11 @@ def failure_to_advice_to_convergence():
     a = agent("flow")
     grant = a.wait("welcome").grant
     full(a, job("101", "RUNNING", 7))
-    a.pull(1)
     push(a, "101", ECC)
     a.wait("focus", lambda f: list(f.job_ids) == ["101"])
     a.durable(a.numbered(state_update=api.StateUpdate(jobs=[job("101", "FAILED", 8, exit_code=1, end_unix=int(time.time()))],
                                                       digest=NODES_DIGEST ^ 8)))
-    order = a.wait("advice_batch").advice[0]
+    order = a.orders()[0]
     assert order.desired_state == api.DESIRED_STATE_RESTARTED and order.generation == 1, order
     assert order.exclude_nodes == "n2" and order.actionability == api.ACTIONABILITY_ACTIONABLE, order
     act = dict(journal_seq=1, epoch=grant.epoch, advice=order.name, generation=1, attempt=order.attempt,
@@ -336,8 +335,7 @@ def nothing_destructive_before_resync():
     push(a, "9", ECC)
     a.durable(a.numbered(state_update=api.StateUpdate(jobs=[job("9", "FAILED", 3, exit_code=1, end_unix=int(time.time()))],
                                                       digest=NODES_DIGEST ^ 3)))
-    a.pull(1)
-    a.wait("advice_batch")
+    a.orders()
     a.close()
     d.kill()
     d.start()
@@ -349,7 +347,7 @@ def nothing_destructive_before_resync():
     b.wait("heartbeat_ack", lambda h: h.id == 1)
     assert not b.all("advice_batch"), "advice before the agent's state was known again"
     full(b, job("9", "FAILED", 3, exit_code=1, end_unix=int(time.time())))
-    assert b.wait("advice_batch").advice[0].generation == 1
+    assert b.wait("advice_batch", lambda m: m.advice).advice[0].generation == 1
     b.close()
 
 

@@ -198,13 +198,36 @@ class FakeAgent:
         self.send(seq=self.seq, **kw)
         return self.seq
 
+    def told(self):
+        """The mode and epoch of the newest message that carried them."""
+        mode, epoch = None, None
+        for m in list(self.got):
+            body = m.welcome if m.HasField("welcome") else m.heartbeat_ack if m.HasField("heartbeat_ack") else None
+            if body is not None:
+                mode = body.cluster_mode
+                epoch = body.grant.epoch if body.HasField("grant") else epoch
+        return mode, epoch
+
     def heartbeat(self, **kw):
+        """Says what a well-behaved agent would: the mode it obeys, and its epoch when it holds the lease."""
         self.beat += 1
+        mode, epoch = self.told()
+        kw.setdefault("cluster_mode", mode)
+        kw.setdefault("epoch", epoch)
         self.send(heartbeat=self.api.Heartbeat(id=self.beat, **kw))
         return self.beat
 
     def pull(self, n):
         self.send(pull=self.api.Pull(id=n))
+
+    def orders(self, first_pull=1, timeout=15):
+        """Pulls until a batch has orders in it; the first one of a session may be empty."""
+        for n in range(first_pull, first_pull + 100):
+            self.pull(n)
+            batch = self.wait("advice_batch", lambda b: b.pull_id == n, timeout)
+            if batch.advice:
+                return list(batch.advice)
+        raise AssertionError("a hundred empty batches")
 
     def all(self, kind):
         return [getattr(m, kind) for m in list(self.got) if m.HasField(kind)]
