@@ -232,6 +232,8 @@ int resource_path_parse(const char *name, struct resource_path *ret, struct adv_
 
     if (!name || strlen(name) >= sizeof(p.scratch) || !*name)
         bad = "a resource name of 1 to 255 characters";
+    else if (name[0] == '/' || name[strlen(name) - 1] == '/' || strstr(name, "//")) /* strtok_r() would skip them */
+        bad = "an id between the slashes";
     if (!bad) {
         (void) strcpy(p.scratch, name);
         for (word = strtok_r(p.scratch, "/", &save); word && !bad; word = strtok_r(NULL, "/", &save), i++) {
