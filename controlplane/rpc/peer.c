@@ -18,7 +18,7 @@
 struct peer {
     struct rpc_peer pub;
     char *common_name, *address;
-    char *sans[MAX_SANS];
+    char *sans[MAX_SANS], *uris[MAX_SANS];
 };
 
 struct rpc_peer *rpc_peer_free(struct rpc_peer *pub)
@@ -28,6 +28,8 @@ struct rpc_peer *rpc_peer_free(struct rpc_peer *pub)
     struct peer *p = ADV_CONTAINER_OF(pub, struct peer, pub);
     for (size_t i = 0; i < p->pub.n_sans; i++)
         free(p->sans[i]);
+    for (size_t i = 0; i < p->pub.n_uris; i++)
+        free(p->uris[i]);
     free(p->common_name);
     free(p->address);
     free(p);
@@ -47,6 +49,21 @@ static const grpc_auth_property *first(const grpc_auth_context *ctx, const char 
     grpc_auth_property_iterator it = grpc_auth_context_find_properties_by_name(ctx, name);
 
     return grpc_auth_property_iterator_next(&it);
+}
+
+/* Copies the values of all properties of that name; false when memory is gone. */
+static bool collect(const grpc_auth_context *ctx, const char *name, char *values[MAX_SANS], size_t *ret_n)
+{
+    grpc_auth_property_iterator it = grpc_auth_context_find_properties_by_name(ctx, name);
+    const grpc_auth_property *prop;
+
+    while (*ret_n < MAX_SANS && (prop = grpc_auth_property_iterator_next(&it))) {
+        values[*ret_n] = copy(prop);
+        if (!values[*ret_n])
+            return false;
+        (*ret_n)++;
+    }
+    return true;
 }
 
 static void fingerprint(const grpc_auth_property *pem, char out[65])
@@ -76,16 +93,11 @@ struct rpc_peer *rpc_peer_new(grpc_call *call)
         ok = p->address && p->common_name;
     }
     if (ok && ctx) {
-        const grpc_auth_property *prop, *pem = first(ctx, GRPC_X509_PEM_CERT_PROPERTY_NAME);
-        grpc_auth_property_iterator it =
-            grpc_auth_context_find_properties_by_name(ctx, GRPC_X509_SAN_PROPERTY_NAME);
+        const grpc_auth_property *pem = first(ctx, GRPC_X509_PEM_CERT_PROPERTY_NAME);
 
         p->pub.authenticated = grpc_auth_context_peer_is_authenticated(ctx) && pem;
-        while (ok && p->pub.n_sans < MAX_SANS && (prop = grpc_auth_property_iterator_next(&it))) {
-            p->sans[p->pub.n_sans] = copy(prop);
-            ok = p->sans[p->pub.n_sans] != NULL;
-            p->pub.n_sans += ok;
-        }
+        ok = collect(ctx, GRPC_X509_SAN_PROPERTY_NAME, p->sans, &p->pub.n_sans) &&
+             collect(ctx, GRPC_PEER_URI_PROPERTY_NAME, p->uris, &p->pub.n_uris);
         if (pem)
             fingerprint(pem, p->pub.cert_sha256);
     }
@@ -100,5 +112,6 @@ struct rpc_peer *rpc_peer_new(grpc_call *call)
     p->pub.common_name = p->common_name;
     p->pub.address = p->address;
     p->pub.sans = (const char *const *) p->sans;
+    p->pub.uris = (const char *const *) p->uris;
     return &p->pub;
 }

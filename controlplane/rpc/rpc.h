@@ -162,6 +162,8 @@ struct rpc_peer {
     const char *common_name; /* "" when unknown */
     const char *const *sans; /* subject alternative names: DNS names, URIs, addresses */
     size_t n_sans;
+    const char *const *uris;  /* of those, the ones of type URI: a DNS name that looks like one is not among them */
+    size_t n_uris;
     const char *address;  /* "ipv4:10.0.0.1:5555", "unix:" */
     char cert_sha256[65]; /* hex of the certificate's DER; "" without one */
 };

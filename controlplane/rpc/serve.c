@@ -102,8 +102,8 @@ static void caller_of(struct serve *s, struct rpc_call *call, struct api_caller 
         (void) snprintf(ret->principal, sizeof(ret->principal), "insecure:%.100s", peer ? peer->address : "?");
         return;
     }
-    for (size_t i = 0; peer && peer->authenticated && i < peer->n_sans; i++)
-        if (api_caller_from_uri(peer->sans[i], ret))
+    for (size_t i = 0; peer && peer->authenticated && i < peer->n_uris; i++)
+        if (api_caller_from_uri(peer->uris[i], ret))
             return;
 }
 

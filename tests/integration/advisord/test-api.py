@@ -92,6 +92,9 @@ def identity_is_needed():
             grpc.StatusCode.UNAVAILABLE)
     refused(lambda: fleet_of(d.channel("nobody", "DNS:nobody")).ListClusters(api.ListClustersRequest(), timeout=5),
             grpc.StatusCode.UNAUTHENTICATED, "NO_IDENTITY")
+    # a name of another type that reads like ours is none
+    refused(lambda: fleet_of(d.channel("mallory", "email:advisor:admin:mallory")).ListClusters(
+        api.ListClustersRequest(), timeout=5), grpc.StatusCode.UNAUTHENTICATED, "NO_IDENTITY")
     reader = fleet_of(d.channel("reader:bob"))
     reader.ListClusters(api.ListClustersRequest(), timeout=5)
     refused(lambda: reader.CreateCluster(api.CreateClusterRequest(cluster_id="x"), timeout=5),
