@@ -71,6 +71,7 @@ static SAMPLE_UNUSED void sample_job(struct job *j, int k)
     SAMPLE_STR(j, workflow, k);
     SAMPLE_STR(j, comment_error, k);
     j->max_restarts = (uint32_t) SAMPLE_NUM(k);
+    j->first_index = 5;
     j->revision = (uint64_t) SAMPLE_NUM(k);
 }
 
@@ -130,6 +131,7 @@ static SAMPLE_UNUSED void sample_anomaly(struct anomaly *an, int k)
     an->step_at = (uint64_t) SAMPLE_NUM(k);
     an->progress_after = (uint32_t) SAMPLE_NUM(k);
     an->repeats = (uint32_t) SAMPLE_NUM(k);
+    an->last_offset = (uint64_t) SAMPLE_NUM(k);
     an->revision = (uint64_t) SAMPLE_NUM(k);
 }
 
@@ -232,6 +234,7 @@ static SAMPLE_UNUSED void same_job(const struct job *a, const struct job *b, con
     SAME_STR(workflow);
     SAME_STR(comment_error);
     SAME_NUM(max_restarts);
+    SAME_NUM(first_index);
     SAME_NUM(revision);
 }
 
@@ -283,6 +286,7 @@ static SAMPLE_UNUSED void same_anomaly(const struct anomaly *a, const struct ano
     SAME_NUM(step_at);
     SAME_NUM(progress_after);
     SAME_NUM(repeats);
+    SAME_NUM(last_offset);
     SAME_NUM(revision);
 }
 

@@ -129,7 +129,7 @@ static struct fleet *make_fleet(void)
             for (uint32_t n = 0; n < 3; n++) {
                 struct attempt *a = calloc(1, sizeof(*a));
                 struct advice *ad = calloc(1, sizeof(*ad));
-                sample_attempt(a, n, k++);
+                sample_attempt(a, j->first_index + n, k++);
                 cr_assert_eq(fleet_load_attempt(f, j, a), 0);
                 sample_advice(ad, k++);
                 fleet_load_advice(a, ad);
@@ -333,8 +333,8 @@ Test(sqlite, rows_without_their_owner_are_data_loss)
     static const char *const cuts[] = {
         "DELETE FROM clusters WHERE name = 'alpha'",
         "DELETE FROM jobs WHERE uid IN (SELECT uid FROM jobs LIMIT 1)",
-        "DELETE FROM attempts WHERE idx = 0",
-        "UPDATE attempts SET record = x'0801ff' WHERE idx = 1",
+        "DELETE FROM attempts WHERE idx = 5",
+        "UPDATE attempts SET record = x'0801ff' WHERE idx = 6",
         "UPDATE jobs SET record = x''",
     };
 
