@@ -202,6 +202,7 @@ static void op_welcome(void *ctx, const advisor_v1_Welcome *w, int64_t sent_boot
 {
     struct agent *a = ctx;
 
+    a->session_up_us = adv_mono_us();
     take_mode(a, w->cluster_mode);
     if (w->has_grant)
         (void) take_grant(a, &w->grant, sent_boot_us);
@@ -272,6 +273,7 @@ static void op_lost(void *ctx, const char *why)
 
     /* The lease stays until its end; but a new session must confirm each order first. */
     a->orders_known = false;
+    a->session_up_us = 0;
     a->resumable = a->lease.held && !snapshot_pending(a->snapshot) && snapshot_digest(a->snapshot) != 0;
     orders_session_lost(a);
 }

@@ -31,6 +31,9 @@
 #define NODES_MAX    100000
 #define HOLD_MIN_US  3600000000ll
 #define REPORT_AGAIN_US 3600000000ll
+#define BACK_OFF_US     1000000 /* doubled up to the next */
+#define BACK_OFF_MAX_US 60000000
+#define UNTOLD_US       300000000 /* a session that has not told its orders by then does not keep a hold */
 #define FORGET_US    600000000 /* finished orders are kept this long for repeats */
 
 struct order {
@@ -46,6 +49,7 @@ struct order {
     int64_t done_us; /* 0: not finished */
     bool busy;       /* the adapter has it */
     bool constrained;
+    int64_t back_off_us; /* 0: not refused yet */
     bool stale; /* received in an earlier session */
     enum adapter_verb verb;
     uint64_t act_generation; /* for which the step under way was decided */
@@ -165,6 +169,7 @@ static advisor_v1_Mode mode_now(struct agent *a)
     return a->cluster_mode < ceiling ? a->cluster_mode : ceiling;
 }
 
+
 static struct order *find_tag(const struct agent *a, const char *tag)
 {
     for (struct order *x = a->orders; x; x = x->next)
@@ -185,6 +190,32 @@ static bool deny(struct order *x, advisor_v1_DispositionReason why, const char *
     return false;
 }
 
+static struct order *find(const struct agent *a, const char *name)
+{
+    for (struct order *x = a->orders; x; x = x->next)
+        if (!x->unwind && strcmp(x->o.name, name) == 0)
+            return x;
+    return NULL;
+}
+
+/* Is the job to stay in our hold? While its order is carried out or may still become approved; not
+ * when the mode was lowered to less, or when nobody wants it any more. */
+static bool keeps(struct agent *a, const struct journal_hold *h)
+{
+    bool expired = h->expires_wall_us && adv_wall_us() >= h->expires_wall_us;
+    const struct order *x = find(a, h->advice);
+
+    if (x && (x->busy || x->put_right))
+        return true;
+    if (!a->orders_known) /* as a rule a matter of seconds */
+        return !expired || !a->session_up_us || adv_mono_us() - a->session_up_us < UNTOLD_US;
+    if (expired || !x || x->done_us || x->stale || adv_boot_us() >= x->expires_boot_us ||
+        x->o.actionability < advisor_v1_Actionability_ACTIONABILITY_NEEDS_APPROVAL ||
+        a->cluster_mode < advisor_v1_Mode_MODE_APPROVE)
+        return false;
+    return mode_now(a) >= advisor_v1_Mode_MODE_APPROVE || !ceiling_known(a->ceiling);
+}
+
 static bool may_write(struct order *x, const struct adapter_write *w)
 {
     struct agent *a = x->a;
@@ -197,7 +228,11 @@ static bool may_write(struct order *x, const struct adapter_write *w)
         return deny(x, REASON(STALE_EPOCH), "the lease does not cover the command");
     if (journal_may_act(a->journal, &err) < 0)
         return deny(x, REASON(NOT_AUTHORIZED_BY_CLUSTER), "%s", err.msg);
-    if (x->unwind || x->put_right)
+    if (x->unwind) {
+        const struct journal_hold *h = journal_find_hold(a->journal, x->o.attempt.job_id);
+        return (h && !keeps(a, h)) || deny(x, REASON(STALE_EPOCH), "the hold is wanted again");
+    }
+    if (x->put_right)
         return true;
     if (x->stale || journal_epoch_cmp(a->lease.epoch, x->epoch) != 0)
         return deny(x, REASON(STALE_EPOCH), "the advice is not confirmed under this epoch");
@@ -349,6 +384,103 @@ static void on_denied(struct order *x)
     }
 }
 
+/* The scheduler says no, or nothing: nothing is lost by waiting. */
+static void back_off(struct order *x, const struct adapter_result *res)
+{
+    if (!x->back_off_us)
+        adv_warn("advice", x->unwind ? "a held job cannot be given back, will try again and again"
+                                     : "a wrongly revived job cannot be cancelled, will try again and again",
+                 ADV_FS("job", x->o.attempt.job_id), ADV_FS("reason", adapter_reason_name(res->reason)),
+                 ADV_FS("why", res->err.msg), ADV_FS("tag", x->tag));
+    x->back_off_us = !x->back_off_us                        ? BACK_OFF_US
+                     : 2 * x->back_off_us < BACK_OFF_MAX_US ? 2 * x->back_off_us
+                                                            : BACK_OFF_MAX_US;
+    x->due_us = adv_mono_us() + x->back_off_us;
+}
+
+static void unwind_acted(struct order *x, const struct adapter_result *res)
+{
+    struct adv_err err;
+
+    switch (res->reason) {
+    case ADAPTER_REASON_COMPLETING_WAIT:
+        x->due_us += LATER_US;
+        return;
+    case ADAPTER_REASON_OK:
+    case ADAPTER_REASON_ALREADY_SATISFIED:
+        x->back_off_us = 0;
+        if (x->verb == ADAPTER_VERB_CONSTRAIN)
+            x->constrained = true;
+        else
+            x->due_us += LATER_US;
+        return;
+    case ADAPTER_REASON_CONFLICT_USER_ACTION:
+    case ADAPTER_REASON_ATTEMPT_SUPERSEDED:
+    case ADAPTER_REASON_ID_REUSED:
+    case ADAPTER_REASON_GONE:
+        if (x->verb == ADAPTER_VERB_CONSTRAIN)
+            break;
+        if (journal_append_hold_end(x->a->journal, x->o.attempt.job_id, &err) < 0)
+            back_off(x, res);
+        else
+            x->done_us = adv_mono_us(); /* it is somebody else's now */
+        return;
+    default:
+        break;
+    }
+    if (x->verb == ADAPTER_VERB_CONSTRAIN) { /* an early start is a favour, tried once */
+        x->constrained = true;
+        return;
+    }
+    back_off(x, res);
+}
+
+/* Written down as well, so that nothing ever releases it. */
+static void put_right(struct order *x, const struct adapter_job *job)
+{
+    const struct journal_hold *h = journal_find_hold(x->a->journal, x->o.attempt.job_id);
+    struct journal_hold cancel;
+    struct adv_err err;
+
+    x->put_right = true;
+    x->right_submit_s = job->submit_s;
+    x->right_restarts = job->restart_count;
+    if (!h || h->on_expiry == JOURNAL_CANCEL)
+        return;
+    cancel = *h;
+    cancel.on_expiry = JOURNAL_CANCEL;
+    if (journal_append_hold(x->a->journal, &cancel, &err) < 0)
+        adv_warn("advice", "that a job is to be cancelled is not journalled", ADV_FS("why", err.msg));
+}
+
+static void right_acted(struct order *x, const struct adapter_result *res)
+{
+    switch (res->reason) {
+    case ADAPTER_REASON_OK:
+    case ADAPTER_REASON_ALREADY_SATISFIED:
+    case ADAPTER_REASON_CANCELLED_BY_USER:
+    case ADAPTER_REASON_GONE:
+        x->put_right = false;
+        finish(x, advisor_v1_Disposition_DISPOSITION_ABANDONED, REASON(CONFLICTING_USER_ACTION),
+               "the job had been cancelled or had completed, and was cancelled again");
+        break;
+    case ADAPTER_REASON_ATTEMPT_SUPERSEDED:
+    case ADAPTER_REASON_ID_REUSED:
+    case ADAPTER_REASON_COMPLETED:
+    case ADAPTER_REASON_WRONG_STATE:
+        x->put_right = false;
+        finish(x, advisor_v1_Disposition_DISPOSITION_ABANDONED, REASON(CONFLICTING_USER_ACTION),
+               "the job had been cancelled or had completed; somebody has taken it since");
+        break;
+    case ADAPTER_REASON_COMPLETING_WAIT:
+        x->due_us += LATER_US;
+        break;
+    default:
+        back_off(x, res);
+        break;
+    }
+}
+
 static void on_acted(void *arg, const struct adapter_result *res)
 {
     struct order *x = arg;
@@ -382,28 +514,19 @@ static void on_acted(void *arg, const struct adapter_result *res)
     if (res->revived_wrongly == ADAPTER_YES && res->after && !x->put_right) {
         adv_error("advice", "a command revived a job wrongly, it is cancelled again",
                   ADV_FS("job", x->o.attempt.job_id), ADV_FS("tag", x->tag));
-        x->put_right = true;
-        x->right_submit_s = res->after->job.submit_s;
-        x->right_restarts = res->after->job.restart_count;
-        return;
-    }
-    if (x->put_right) {
-        if (res->observed == ADAPTER_OBSERVED_YES || res->reason == ADAPTER_REASON_GONE ||
-            res->reason == ADAPTER_REASON_ALREADY_SATISFIED) {
-            x->put_right = false;
-            finish(x, advisor_v1_Disposition_DISPOSITION_ABANDONED, REASON(CONFLICTING_USER_ACTION),
-                   "the job had been cancelled or had completed, and was cancelled again");
-        } else {
-            x->due_us = adv_mono_us() + SOON_US;
-        }
+        put_right(x, &res->after->job);
         return;
     }
     if (res->reason == ADAPTER_REASON_LEASE_LOST) {
         on_denied(x);
         return;
     }
+    if (x->put_right) {
+        right_acted(x, res);
+        return;
+    }
     if (x->unwind) {
-        x->due_us += LATER_US;
+        unwind_acted(x, res);
         return;
     }
     if (x->verb == ADAPTER_VERB_CONSTRAIN &&
@@ -451,17 +574,16 @@ static void act(struct order *x, enum adapter_verb verb, const struct adapter_jo
         action.expect_submit_s = x->right_submit_s;
         action.expect_restarts = x->right_restarts;
     }
-    if (d && (verb == ADAPTER_VERB_RELEASE || verb == ADAPTER_VERB_CONSTRAIN))
+    if (d && !x->unwind && (verb == ADAPTER_VERB_RELEASE || verb == ADAPTER_VERB_CONSTRAIN))
         action.expect_comment = d->comment;
     if (verb == ADAPTER_VERB_CONSTRAIN) {
         const struct journal_step *before = journal_find_step(a->journal, NULL, x->o.attempt.job_id,
                                                               "constrain");
-        action.n_exclude = names_of(x->o.exclude_nodes, &hl[0], &names[0]);
+        const char *added = before && before->done && before->outcome.excluded ? before->outcome.excluded : "";
+        action.n_exclude = names_of(x->unwind ? added : x->o.exclude_nodes, &hl[0], &names[0]);
         action.exclude = names[0];
-        if (before && before->done && before->outcome.excluded) {
-            action.n_exclude_before = names_of(before->outcome.excluded, &hl[1], &names[1]);
-            action.exclude_before = names[1];
-        }
+        action.n_exclude_before = names_of(added, &hl[1], &names[1]);
+        action.exclude_before = names[1];
         if (x->o.exclude_nodes[0] && action.n_exclude == 0) {
             finish(x, advisor_v1_Disposition_DISPOSITION_ABANDONED, REASON(CONSTRAINT_UNSATISFIABLE),
                    "the list of nodes to avoid cannot be read");
@@ -482,29 +604,40 @@ out:
 
 static void unwind_step(struct order *x, enum adapter_found found, const struct adapter_job_detail *d)
 {
-    const struct journal_hold *h = journal_find_hold(x->a->journal, x->o.attempt.job_id);
+    struct agent *a = x->a;
+    const struct journal_hold *h = journal_find_hold(a->journal, x->o.attempt.job_id);
     struct adv_err err;
     bool ours = found == ADAPTER_FOUND && h && d->job.restart_count == h->restarts &&
-                d->job.state == ADAPTER_JOB_PENDING && d->job.held;
+                d->job.state == ADAPTER_JOB_PENDING && d->job.held_by_requeue;
 
     x->due_us = adv_mono_us() + LATER_US;
+    if (!h || keeps(a, h)) { /* begun anew if that changes */
+        x->done_us = adv_mono_us();
+        return;
+    }
     if (found == ADAPTER_FOUND_UNKNOWN || (found == ADAPTER_FOUND && d->job.completing))
         return;
-    if (h && found == ADAPTER_FOUND && d->job.restart_count < h->restarts) {
-        const struct journal_step *s = journal_find_step(x->a->journal, h->advice, h->job, "preserve");
-        const struct journal_step *i = journal_find_step(x->a->journal, h->advice, h->job, "interrupt");
+    if (found == ADAPTER_FOUND && d->job.restart_count < h->restarts) {
+        const struct journal_step *s = journal_find_step(a->journal, h->advice, h->job, "preserve");
+        const struct journal_step *i = journal_find_step(a->journal, h->advice, h->job, "interrupt");
         if ((s && !s->done) || (i && !i->done))
             return; /* may still land */
     }
     if (ours && h->on_expiry == JOURNAL_LEAVE)
         adv_warn("advice", "a held job is left as it is, for its owner to decide", ADV_FS("job", h->job));
     if (!ours || h->on_expiry == JOURNAL_LEAVE) {
-        if (h && journal_append_hold_end(x->a->journal, h->job, &err) < 0)
+        if (journal_append_hold_end(a->journal, h->job, &err) < 0)
             return;
         x->done_us = adv_mono_us();
         return;
     }
-    act(x, h->on_expiry == JOURNAL_CANCEL ? ADAPTER_VERB_CANCEL : ADAPTER_VERB_RELEASE, d);
+    agent_look_at_ceiling(a);
+    if (h->on_expiry == JOURNAL_CANCEL)
+        act(x, ADAPTER_VERB_CANCEL, d);
+    else if (!x->constrained && ceiling_lists(a->ceiling, adapter_verb_name(ADAPTER_VERB_CONSTRAIN)))
+        act(x, ADAPTER_VERB_CONSTRAIN, d); /* or it would wait two minutes for its requeue */
+    else
+        act(x, ADAPTER_VERB_RELEASE, d);
 }
 
 /* Did we bring the job back? A step that surely did nothing does not count: then it was somebody
@@ -547,6 +680,13 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
     }
     if (x->unwind) {
         unwind_step(x, found, d);
+        (void) adapter_job_detail_free(d);
+        return;
+    }
+    const struct journal_hold *h = journal_find_hold(a->journal, x->o.attempt.job_id);
+    if (h && h->on_expiry == JOURNAL_CANCEL && found == ADAPTER_FOUND && d->job.held_by_requeue &&
+        d->job.restart_count == h->restarts) {
+        put_right(x, &d->job);
         (void) adapter_job_detail_free(d);
         return;
     }
@@ -622,14 +762,6 @@ static void run(struct order *x)
 
 /* The list */
 
-static struct order *find(const struct agent *a, const char *name, bool unwind)
-{
-    for (struct order *x = a->orders; x; x = x->next)
-        if (x->unwind == unwind && strcmp(x->o.name, name) == 0)
-            return x;
-    return NULL;
-}
-
 static struct order *add(struct agent *a)
 {
     struct order *x = NULL;
@@ -649,7 +781,7 @@ static struct order *add(struct agent *a)
 
 void orders_take(struct agent *a, const advisor_v1_AdviceOrder *o)
 {
-    struct order *x = find(a, o->name, false);
+    struct order *x = find(a, o->name);
 
     if (!o->has_attempt || !o->attempt.job_id[0])
         return;
@@ -681,7 +813,7 @@ void orders_take(struct agent *a, const advisor_v1_AdviceOrder *o)
 void orders_session_lost(struct agent *a)
 {
     for (struct order *x = a->orders; x; x = x->next)
-        x->stale = true;
+        x->stale = !x->unwind; /* what is ours to give back needs no order */
 }
 
 void orders_wake(struct agent *a, const char *job_id)
@@ -699,27 +831,22 @@ bool orders_writing(const struct agent *a)
     return false;
 }
 
-/* Is the order of a hold still to be carried out? */
-static bool wanted(struct agent *a, const struct order *x)
+static bool unwinds(const struct agent *a, const char *job)
 {
-    return x && (x->busy || x->put_right ||
-                 (!x->done_us && !x->stale && adv_boot_us() < x->expires_boot_us &&
-                  x->o.actionability == advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE &&
-                  mode_now(a) == advisor_v1_Mode_MODE_ACT));
+    for (const struct order *x = a->orders; x; x = x->next)
+        if (x->unwind && !x->done_us && strcmp(x->o.attempt.job_id, job) == 0)
+            return true;
+    return false;
 }
 
 static void start_unwinds(struct agent *a)
 {
     const struct journal_hold *h;
-    int64_t now = adv_wall_us();
     size_t pos = 0;
 
-    if (!a->orders_known)
-        return;
     while ((h = journal_next_hold(a->journal, &pos))) {
-        bool expired = h->expires_wall_us && now >= h->expires_wall_us;
-        struct order *x = find(a, h->advice, false);
-        if (find(a, h->advice, true) || (x && x->busy) || (wanted(a, x) && !expired))
+        struct order *x;
+        if (keeps(a, h) || unwinds(a, h->job))
             continue;
         if (!(x = add(a)))
             return;

@@ -405,7 +405,8 @@ static void on_batch(struct session *s, const advisor_v1_AdviceBatch *b)
     for (pb_size_t i = 0; i < b->advice_count && s->state == ACTIVE; i++)
         s->ops->order(s->ctx, &b->advice[i]);
     if (s->state == ACTIVE) {
-        s->ops->pulled(s->ctx);
+        if (!b->more)
+            s->ops->pulled(s->ctx);
         pull(s);
     }
 }

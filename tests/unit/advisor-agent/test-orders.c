@@ -346,3 +346,175 @@ Test(orders, opting_out_of_the_hold_gives_the_job_back)
     cr_assert(strstr(did, "release "), "%s", did);
     cr_assert_null(journal_find_hold(a.journal, "7"));
 }
+
+/* Giving back */
+
+static void hold(enum journal_on_expiry how, int64_t expires_wall_us)
+{
+    struct journal_hold h = { .job = "7", .advice = "clusters/c/jobs/u/attempts/0/advice", .restarts = 1,
+                              .expires_wall_us = expires_wall_us, .on_expiry = how };
+
+    cr_assert_eq(journal_append_hold(a.journal, &h, NULL), 0);
+    job.job.state = ADAPTER_JOB_PENDING;
+    job.job.held = job.job.held_by_requeue = true;
+    job.job.restart_count = 1;
+    job.job.submit_s = 1100;
+}
+
+static bool held_on(void)
+{
+    return journal_find_hold(a.journal, "7") != NULL;
+}
+
+Test(orders, a_hold_nobody_wants_is_given_back_in_any_mode)
+{
+    a.cluster_mode = advisor_v1_Mode_MODE_OFF;
+    put_ceiling("mode: off\n");
+    hold(JOURNAL_RELEASE, 0);
+    turn(8);
+    cr_assert_str_eq(did, "constrain release ", "%s", did);
+    cr_assert_eq(n_exclude, 0);
+    cr_assert(!held_on());
+}
+
+/* The early start is the site's to forbid; the way back is not. */
+Test(orders, no_early_start_where_constrain_is_not_allowed)
+{
+    put_ceiling("mode: act\nverbs: [preserve, release]\n");
+    hold(JOURNAL_RELEASE, 0);
+    turn(8);
+    cr_assert_str_eq(did, "release ");
+    (void) unlink(ceiling_path);
+    did[0] = '\0';
+    hold(JOURNAL_RELEASE, 0);
+    turn(8);
+    cr_assert_str_eq(did, "release ");
+}
+
+Test(orders, a_persons_hold_is_left_alone)
+{
+    hold(JOURNAL_RELEASE, 0);
+    job.job.held_by_requeue = false;
+    turn(4);
+    cr_assert_str_eq(did, "");
+    cr_assert(!held_on());
+}
+
+Test(orders, a_refusal_that_is_final_ends_the_hold)
+{
+    static const enum adapter_reason t[] = { ADAPTER_REASON_CONFLICT_USER_ACTION, ADAPTER_REASON_ATTEMPT_SUPERSEDED,
+                                             ADAPTER_REASON_ID_REUSED, ADAPTER_REASON_GONE };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
+        did[0] = '\0';
+        refuse_with = t[i];
+        hold(JOURNAL_RELEASE, 0);
+        turn(8);
+        cr_assert_str_eq(did, "(constrain) (release) ", "%zu: %s", i, did);
+        cr_assert(!held_on());
+    }
+}
+
+Test(orders, a_refusal_that_may_pass_is_not_hammered)
+{
+    refuse_with = ADAPTER_REASON_FORBIDDEN;
+    hold(JOURNAL_RELEASE, 0);
+    for (int i = 0; i < 50; i++)
+        (void) turn_once();
+    cr_assert_str_eq(did, "(constrain) (release) ", "%s", did);
+    cr_assert(held_on());
+    refuse_with = ADAPTER_REASON_OK;
+    turn(4);
+    cr_assert(!held_on() && strstr(did, " release "), "%s", did);
+}
+
+Test(orders, a_hold_is_kept_until_all_orders_are_known)
+{
+    a.orders_known = false;
+    a.session_up_us = adv_mono_us();
+    hold(JOURNAL_RELEASE, 0);
+    turn(4);
+    cr_assert_str_eq(did, "");
+    /* Not for ever, once it has expired. */
+    hold(JOURNAL_RELEASE, 1);
+    turn(4);
+    cr_assert_str_eq(did, "");
+    a.session_up_us -= 301000000;
+    turn(8);
+    cr_assert_str_eq(did, "constrain release ");
+}
+
+Test(orders, giving_back_goes_on_in_the_next_session)
+{
+    hold(JOURNAL_RELEASE, 0);
+    turn(1); /* looked, about to constrain */
+    a.orders_known = false;
+    orders_session_lost(&a);
+    turn(6);
+    cr_assert_str_eq(did, "");
+    a.orders_known = true;
+    turn(8);
+    cr_assert_str_eq(did, "constrain release ");
+}
+
+static void want_it_again(void)
+{
+    give();
+}
+
+Test(orders, an_order_that_comes_back_stops_the_way_back)
+{
+    hold(JOURNAL_RELEASE, 0);
+    turn(1);
+    before_write = want_it_again;
+    turn(1);
+    cr_assert_str_eq(did, "");
+    before_write = NULL;
+    cr_assert(held_on());
+}
+
+/* Awaiting approval is no reason to let a job go; a mode below that is. */
+Test(orders, a_lowered_mode)
+{
+    give();
+    turn(2);
+    cr_assert_str_eq(did, "preserve ");
+    a.cluster_mode = advisor_v1_Mode_MODE_APPROVE;
+    turn(10);
+    cr_assert_str_eq(did, "preserve ");
+    cr_assert(held_on());
+    a.cluster_mode = advisor_v1_Mode_MODE_ACT;
+    put_ceiling("mode: approve\n");
+    turn(10);
+    cr_assert_str_eq(did, "preserve ");
+    (void) unlink(ceiling_path); /* says nothing */
+    turn(10);
+    cr_assert_str_eq(did, "preserve ");
+    expect_status(D(PENDING), R(MODE_TOO_LOW));
+    put_ceiling("mode: observe\n");
+    turn(10);
+    cr_assert_str_eq(did, "preserve constrain release ");
+    cr_assert(!held_on());
+}
+
+/* Between the command and its outcome a person's cancel was undone. It is cancelled whatever it takes. */
+Test(orders, what_was_revived_wrongly_is_cancelled_again)
+{
+    revived = ADAPTER_YES;
+    give();
+    turn(2);
+    cr_assert_str_eq(did, "preserve ");
+    refuse_with = ADAPTER_REASON_UNAVAILABLE;
+    for (int i = 0; i < 50; i++)
+        (void) turn_once();
+    cr_assert_str_eq(did, "preserve (cancel) ", "%s", did);
+    cr_assert_eq(journal_find_hold(a.journal, "7")->on_expiry, JOURNAL_CANCEL);
+    /* The agent may die here. */
+    orders_free(&a);
+    refuse_with = ADAPTER_REASON_OK;
+    give();
+    turn(6);
+    cr_assert_str_eq(did, "preserve (cancel) cancel ", "%s", did);
+    expect_status(D(ABANDONED), R(CONFLICTING_USER_ACTION));
+    cr_assert(!held_on());
+}
