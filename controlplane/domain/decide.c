@@ -63,7 +63,7 @@ void decision_done(struct decision *d)
     *d = (struct decision) { 0 };
 }
 
-static bool anomaly_weightier(const struct anomaly *a, const struct anomaly *b)
+bool anomaly_weightier(const struct anomaly *a, const struct anomaly *b)
 {
     if (a->terminal != b->terminal)
         return a->terminal;
@@ -392,8 +392,11 @@ static void decide_going_on(struct decision *d)
 
 static void decide_unfailed(struct decision *d, const struct attempt *a)
 {
-    const struct anomaly *an = a->anomalies;
+    const struct anomaly *an = NULL, *t;
 
+    DL_FOREACH (a->anomalies, t) /* withdrawn or not */
+        if (!an || anomaly_weightier(t, an))
+            an = t;
     no_action(d);
     switch (a->state) {
     case JOB_COMPLETED:

@@ -39,8 +39,11 @@ struct decision {
 
 void decision_done(struct decision *d);
 
-/* The weightiest anomaly that is not withdrawn: terminal before hints, then precedence, then where it stands in the
- * log. NULL for none. */
+/* Terminal before hints, then precedence, then whether nodes are named, then where it stands in the log. A total order
+ * over anomalies of different rules. */
+bool anomaly_weightier(const struct anomaly *a, const struct anomaly *b);
+
+/* The weightiest anomaly that is not withdrawn; NULL for none. */
 const struct anomaly *decide_best_anomaly(const struct attempt *a);
 
 /* @now_us is the time of the event. Fills @ret (release with decision_done). */

@@ -435,16 +435,14 @@ static bool has_suspicion(const struct attempt *a, bool terminal_only)
     return false;
 }
 
-/* Withdrawn ones count nothing, hints less than what ends a process. */
+/* Withdrawn ones count nothing. */
 static bool less_weighty(const struct anomaly *a, const struct anomaly *b)
 {
     bool aw = a->status == ANOMALY_WITHDRAWN, bw = b->status == ANOMALY_WITHDRAWN;
 
     if (aw != bw)
         return aw;
-    if (a->terminal != b->terminal)
-        return b->terminal;
-    return a->precedence < b->precedence;
+    return anomaly_weightier(b, a);
 }
 
 /* Makes room by dropping the least weighty when something weightier than it comes. */
@@ -1145,7 +1143,10 @@ static void apply_signature(struct fleet *f, struct intents *in, struct attempt 
     if (!an) {
         const struct anomaly candidate = { .status = ANOMALY_SUSPICION,
                                            .precedence = ev->u.finding.precedence,
-                                           .terminal = ev->u.finding.terminal };
+                                           .terminal = ev->u.finding.terminal,
+                                           .nodes = nodes,
+                                           .offset = ev->u.finding.offset,
+                                           .rule = (char *) (uintptr_t) ev->u.finding.rule };
         if (!make_room(a, &candidate))
             return;
         an = anomaly_add(f, in, a, ev);
