@@ -455,7 +455,7 @@ static bool make_room(struct attempt *a, const struct anomaly *candidate)
     DL_FOREACH (a->anomalies, an)
         if (!least || less_weighty(an, least))
             least = an;
-    if (!less_weighty(least, candidate))
+    if (!least || !less_weighty(least, candidate))
         return false;
     /* Its row stays in the store as history; only the working set forgets it. One that is still to be written in this
      * turn lives until then. */
@@ -861,9 +861,9 @@ static void apply_attempt(struct fleet *f, struct intents *in, struct job *j, co
             (void) attempt_add(in, j, j->first_index + j->n_attempts < o->restart_count);
         fresh = true;
     }
-    if (in->oom)
-        return;
     a = job_attempt(j, o->restart_count);
+    if (in->oom || !a)
+        return;
     was = a->state;
     if (a->state != o->state) {
         a->state = o->state;
