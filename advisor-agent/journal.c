@@ -204,6 +204,7 @@ static int apply_hold(struct journal *j, const json_t *o, struct adv_err *err)
     if ((r = text(o, "job", h.job, sizeof(h.job), err)) < 0 ||
         (r = text(o, "advice", h.advice, sizeof(h.advice), err)) < 0)
         return r;
+    (void) text(o, "comment", h.comment, sizeof(h.comment), NULL); /* not in older records */
     remove_hold(j, h.job);
     to = grow(&j->holds, &j->n_holds, sizeof(*j->holds));
     if (!to)
@@ -392,9 +393,10 @@ static json_t *outcome_record(uint64_t seq, const struct journal_outcome *out)
 
 static json_t *hold_record(const struct journal_hold *h)
 {
-    return json_pack("{ss so so sI sI si}", "kind", "hold", "job", STR(h->job), "advice",
+    return json_pack("{ss so so sI sI si so}", "kind", "hold", "job", STR(h->job), "advice",
                      STR(h->advice), "restarts", (json_int_t) h->restarts, "expires_wall_us",
-                     (json_int_t) h->expires_wall_us, "on_expiry", (int) h->on_expiry);
+                     (json_int_t) h->expires_wall_us, "on_expiry", (int) h->on_expiry, "comment",
+                     STR(h->comment));
 }
 
 static json_t *incarnation_record(const char *job, int64_t first_submit_s, uint32_t uid)

@@ -20,6 +20,7 @@
 
 #define JOURNAL_JOB_SIZE    40
 #define JOURNAL_ADVICE_SIZE 256
+#define JOURNAL_HASH_SIZE   33
 
 struct journal;
 
@@ -63,6 +64,7 @@ struct journal_hold {
     uint32_t restarts; /* of the waiting successor */
     int64_t expires_wall_us; /* 0: never */
     enum journal_on_expiry on_expiry;
+    char comment[JOURNAL_HASH_SIZE]; /* hash of the job's comment then; "": not known */
 };
 
 /* System calls, replaceable by tests. */

@@ -19,6 +19,7 @@
 
 #include "advisor-agent/reconcile.h"
 #include "common/clock.h"
+#include "common/digest.h"
 #include "common/failpoint.h"
 #include "common/hostlist.h"
 #include "common/log.h"
@@ -49,6 +50,7 @@ struct order {
     int64_t done_us; /* 0: not finished */
     bool busy;       /* the adapter has it */
     bool constrained;
+    bool without_ours; /* the step takes our exclusions out: with them the job cannot run */
     int64_t back_off_us; /* 0: not refused yet */
     bool stale; /* received in an earlier session */
     enum adapter_verb verb;
@@ -216,6 +218,22 @@ static bool keeps(struct agent *a, const struct journal_hold *h)
     return mode_now(a) >= advisor_v1_Mode_MODE_APPROVE || !ceiling_known(a->ceiling);
 }
 
+/* A recovery that is begun must be allowed to end: what brings the job into our hold is asked for
+ * together with what takes it out again. */
+static int may_chain(struct order *x, const struct adapter_job *job, struct adv_err *err)
+{
+    const enum adapter_verb chain[] = { x->verb, ADAPTER_VERB_CONSTRAIN, ADAPTER_VERB_RELEASE };
+    size_t n = x->verb == ADAPTER_VERB_PRESERVE || x->verb == ADAPTER_VERB_INTERRUPT ? 3 : 1;
+    unsigned done = journal_count_since(x->a->journal, adv_wall_us() - 3600000000ll);
+    int r = 0;
+
+    agent_look_at_ceiling(x->a);
+    for (size_t i = 0; i < n && r == 0; i++)
+        r = ceiling_check(x->a->ceiling, adapter_verb_name(chain[i]), job->partition, job->account,
+                          done + (unsigned) i, false, err);
+    return r;
+}
+
 static bool may_write(struct order *x, const struct adapter_write *w)
 {
     struct agent *a = x->a;
@@ -245,11 +263,7 @@ static bool may_write(struct order *x, const struct adapter_write *w)
         return deny(x, REASON(MODE_TOO_LOW), "the cluster's mode does not allow it");
     if (!w->before || !reconcile_consents(w->before->comment))
         return deny(x, REASON(OPTED_OUT), "the job's comment does not ask for a restart");
-    agent_look_at_ceiling(a);
-    int r = ceiling_check(a->ceiling, adapter_verb_name(x->verb),
-                          w->before ? w->before->job.partition : "",
-                          w->before ? w->before->job.account : "",
-                          journal_count_since(a->journal, adv_wall_us() - 3600000000ll), false, &err);
+    int r = may_chain(x, &w->before->job, &err);
     if (r < 0)
         return deny(x, r == -ADV_RESOURCE_EXHAUSTED    ? REASON(BUDGET_EXHAUSTED)
                        : r == -ADV_PERMISSION_DENIED ? REASON(NOT_AUTHORIZED_BY_CLUSTER)
@@ -275,6 +289,28 @@ static void fill_intent(struct order *x, const struct adapter_write *w, struct j
     memcpy(x->read_before, in->read_before, sizeof(x->read_before));
 }
 
+static void comment_hash(const char *comment, char out[JOURNAL_HASH_SIZE])
+{
+    uint8_t sum[ADV_SHA256_LEN];
+
+    if (adv_sha256(comment, strlen(comment), sum, NULL) < 0)
+        out[0] = '\0';
+    else
+        (void) adv_hex(sum, JOURNAL_HASH_SIZE / 2, out);
+}
+
+static int journal_hold(struct order *x, const char *comment, struct adv_err *err)
+{
+    struct journal_hold h = { .restarts = x->o.attempt.restart_count + 1, .on_expiry = JOURNAL_RELEASE };
+    int64_t left = x->expires_boot_us - adv_boot_us();
+
+    h.expires_wall_us = adv_wall_us() + (left > HOLD_MIN_US ? left : HOLD_MIN_US);
+    (void) snprintf(h.job, sizeof(h.job), "%s", x->o.attempt.job_id);
+    (void) snprintf(h.advice, sizeof(h.advice), "%s", x->o.name);
+    comment_hash(comment, h.comment);
+    return journal_append_hold(x->a->journal, &h, err);
+}
+
 static bool journal_step(struct order *x, const struct adapter_write *w)
 {
     struct agent *a = x->a;
@@ -283,13 +319,7 @@ static bool journal_step(struct order *x, const struct adapter_write *w)
 
     fill_intent(x, w, &in);
     if (!x->unwind && (x->verb == ADAPTER_VERB_PRESERVE || x->verb == ADAPTER_VERB_INTERRUPT)) {
-        struct journal_hold h = { .restarts = x->o.attempt.restart_count + 1,
-                                  .on_expiry = JOURNAL_RELEASE };
-        int64_t left = x->expires_boot_us - adv_boot_us();
-        h.expires_wall_us = adv_wall_us() + (left > HOLD_MIN_US ? left : HOLD_MIN_US);
-        (void) snprintf(h.job, sizeof(h.job), "%s", x->o.attempt.job_id);
-        (void) snprintf(h.advice, sizeof(h.advice), "%s", x->o.name);
-        if (journal_append_hold(a->journal, &h, &err) < 0)
+        if (journal_hold(x, w->before->comment, &err) < 0)
             return deny(x, REASON(NOT_AUTHORIZED_BY_CLUSTER), "%s", err.msg);
     }
     if (journal_append_intent(a->journal, &in, adv_wall_us(), &x->intent_seq, &err) < 0)
@@ -533,6 +563,8 @@ static void on_acted(void *arg, const struct adapter_result *res)
         (res->reason == ADAPTER_REASON_OK || res->reason == ADAPTER_REASON_ALREADY_SATISFIED))
         x->constrained = true;
     n = reconcile_after(res, x->verb);
+    if (x->without_ours && x->constrained && n.what == RECONCILE_WAIT)
+        n = reconcile_without_ours();
     if (n.what == RECONCILE_END && n.disposition == advisor_v1_Disposition_DISPOSITION_PENDING) {
         tell(x, n.disposition, n.why, n.text);
         x->due_us += AWAY_US;
@@ -559,6 +591,31 @@ static size_t names_of(const char *text, struct adv_hostlist **ret_hl, const cha
     return *ret_names ? n : 0;
 }
 
+/* What we have added to the job's list and not taken out again. */
+static const char *added_nodes(const struct order *x)
+{
+    const struct journal_step *s = journal_find_step(x->a->journal, NULL, x->o.attempt.job_id, "constrain");
+
+    return s && s->done && s->outcome.excluded ? s->outcome.excluded : "";
+}
+
+static bool added_is_in(const struct order *x, const char *excluded)
+{
+    struct adv_hostlist *added, *now;
+    const char **names, **unused;
+    size_t n = names_of(added_nodes(x), &added, &names);
+    bool found = false;
+
+    (void) names_of(excluded, &now, &unused);
+    for (size_t i = 0; i < n && now; i++)
+        found = found || adv_hostlist_contains(now, names[i]);
+    free(names);
+    free(unused);
+    (void) adv_hostlist_free(added);
+    (void) adv_hostlist_free(now);
+    return found;
+}
+
 static void act(struct order *x, enum adapter_verb verb, const struct adapter_job_detail *d)
 {
     struct agent *a = x->a;
@@ -576,15 +633,16 @@ static void act(struct order *x, enum adapter_verb verb, const struct adapter_jo
     }
     if (d && !x->unwind && (verb == ADAPTER_VERB_RELEASE || verb == ADAPTER_VERB_CONSTRAIN))
         action.expect_comment = d->comment;
+    if (verb == ADAPTER_VERB_PRESERVE)
+        action.allowed_states = RECONCILE_CRASHED;
     if (verb == ADAPTER_VERB_CONSTRAIN) {
-        const struct journal_step *before = journal_find_step(a->journal, NULL, x->o.attempt.job_id,
-                                                              "constrain");
-        const char *added = before && before->done && before->outcome.excluded ? before->outcome.excluded : "";
-        action.n_exclude = names_of(x->unwind ? added : x->o.exclude_nodes, &hl[0], &names[0]);
+        const char *added = added_nodes(x);
+        action.n_exclude = names_of(x->unwind ? added : x->without_ours ? "" : x->o.exclude_nodes, &hl[0],
+                                    &names[0]);
         action.exclude = names[0];
         action.n_exclude_before = names_of(added, &hl[1], &names[1]);
         action.exclude_before = names[1];
-        if (x->o.exclude_nodes[0] && action.n_exclude == 0) {
+        if (x->o.exclude_nodes[0] && !x->without_ours && action.n_exclude == 0) {
             finish(x, advisor_v1_Disposition_DISPOSITION_ABANDONED, REASON(CONSTRAINT_UNSATISFIABLE),
                    "the list of nodes to avoid cannot be read");
             goto out;
@@ -665,6 +723,7 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
     struct order *x = arg;
     struct agent *a = x->a;
     struct reconcile_next n;
+    struct adv_err why;
 
     x->busy = false;
     x->due_us = adv_mono_us() + SOON_US;
@@ -695,9 +754,15 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
         .found = found,
         .job = found == ADAPTER_FOUND ? d : NULL,
         .first_submit_s = journal_first_submit_s(a->journal, x->o.attempt.job_id),
-        .requeued_by_us = requeued_by_us(x),
+        .requeued_by_us = x->o.requeued_by_advice || requeued_by_us(x),
         .constrained = x->constrained,
+        .ours_excluded = found == ADAPTER_FOUND && added_is_in(x, d->excluded_nodes),
     };
+    if (h && found == ADAPTER_FOUND && h->comment[0] && d->job.restart_count == h->restarts) {
+        char now[JOURNAL_HASH_SIZE];
+        comment_hash(d->comment, now);
+        v.comment_changed = strcmp(now, h->comment) != 0;
+    }
     if (found == ADAPTER_FOUND_GONE && !v.first_submit_s)
         v.first_submit_s = x->o.incarnation_unix;
     n = reconcile_next(&v);
@@ -709,6 +774,12 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
             x->due_us = adv_mono_us() + SOON_US;
             break;
         }
+        if (!h && d->job.held_by_requeue && journal_hold(x, d->comment, &why) < 0) {
+            adv_warn("advice", "a hold that was taken over is not journalled", ADV_FS("why", why.msg));
+            x->due_us = adv_mono_us() + LATER_US;
+            break;
+        }
+        x->without_ours = n.without_ours;
         act(x, n.verb, d);
         break;
     case RECONCILE_END:

@@ -2,6 +2,8 @@
 
 #include "advisor-agent/reconcile.h"
 
+#include <string.h>
+
 #include "common/jobcomment.h"
 
 #define W(t)             ((struct reconcile_next) { .what = RECONCILE_WAIT, .text = (t) })
@@ -31,7 +33,6 @@ static struct reconcile_next on_attempt(const struct reconcile_view *v)
         return W("completing");
     switch (j->state) {
     case ADAPTER_JOB_FAILED:
-    case ADAPTER_JOB_TIMEOUT:
     case ADAPTER_JOB_OUT_OF_MEMORY:
     case ADAPTER_JOB_NODE_FAIL:
     case ADAPTER_JOB_BOOT_FAIL:
@@ -45,6 +46,8 @@ static struct reconcile_next on_attempt(const struct reconcile_view *v)
         return END(ABANDONED, ALREADY_SATISFIED, "the job has completed");
     case ADAPTER_JOB_CANCELLED:
         return END(ABANDONED, CONFLICTING_USER_ACTION, "the job was cancelled");
+    case ADAPTER_JOB_TIMEOUT:
+        return END(ABANDONED, CONSTRAINT_UNSATISFIABLE, "the job has used up its time limit");
     case ADAPTER_JOB_DEADLINE:
     case ADAPTER_JOB_REVOKED:
         return END(ABANDONED, CONSTRAINT_UNSATISFIABLE, "the scheduler ended the job for good");
@@ -66,8 +69,15 @@ static struct reconcile_next on_successor(const struct reconcile_view *v)
     case ADAPTER_JOB_PENDING:
         if (j->completing)
             return W("completing");
+        if (strcmp(j->reason, "BadConstraints") == 0) {
+            struct reconcile_next next = STEP(CONSTRAIN);
+            next.without_ours = true;
+            return v->ours_excluded ? next : reconcile_without_ours();
+        }
         if (!j->held)
             return END(CONVERGED, DESIRED_STATE_OBSERVED, "the successor waits for its nodes");
+        if (!j->held_by_requeue)
+            return END(ABANDONED, CONFLICTING_USER_ACTION, "somebody else holds the job now");
         if (!v->constrained)
             return STEP(CONSTRAIN);
         return STEP(RELEASE);
@@ -113,7 +123,14 @@ struct reconcile_next reconcile_next(const struct reconcile_view *v)
     /* What has ended needs no consent any more. */
     if (next.what != RECONCILE_END && !reconcile_consents(v->job->comment))
         return END(ABANDONED, OPTED_OUT, "the job's comment does not ask for a restart");
+    if (next.what == RECONCILE_STEP && v->comment_changed)
+        return END(ABANDONED, CONFLICTING_USER_ACTION, "the job's comment was changed while it was held");
     return next;
+}
+
+struct reconcile_next reconcile_without_ours(void)
+{
+    return END(ABANDONED, CONSTRAINT_UNSATISFIABLE, "the job cannot run without the nodes to avoid");
 }
 
 struct reconcile_next reconcile_after(const struct adapter_result *res, enum adapter_verb verb)

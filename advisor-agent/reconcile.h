@@ -18,6 +18,7 @@ enum reconcile_what {
 struct reconcile_next {
     enum reconcile_what what;
     enum adapter_verb verb;
+    bool without_ours; /* CONSTRAIN: take our exclusions out again */
     advisor_v1_Disposition disposition;
     advisor_v1_DispositionReason why;
     const char *text; /* static, for people */
@@ -28,14 +29,23 @@ struct reconcile_view {
     enum adapter_found found;
     const struct adapter_job_detail *job; /* NULL unless found */
     int64_t first_submit_s;               /* as the journal knows the job; 0: unknown */
-    bool requeued_by_us;                  /* the journal has our PRESERVE or INTERRUPT for it */
+    bool requeued_by_us;                  /* the journal or the order has our PRESERVE or INTERRUPT */
     bool constrained;                     /* this generation's constraints are in place */
+    bool ours_excluded;                   /* nodes that we added are in the job's list */
+    bool comment_changed;                 /* since we held the job */
 };
+
+/* An order for a crash: a job that ran out of its time limit would do so again. */
+#define RECONCILE_CRASHED                                                                  \
+    (ADAPTER_STATE_BIT(ADAPTER_JOB_FAILED) | ADAPTER_STATE_BIT(ADAPTER_JOB_OUT_OF_MEMORY) | \
+     ADAPTER_STATE_BIT(ADAPTER_JOB_NODE_FAIL) | ADAPTER_STATE_BIT(ADAPTER_JOB_BOOT_FAIL))
 
 struct reconcile_next reconcile_next(const struct reconcile_view *v);
 
 /* What an action's result means for the advice. */
 struct reconcile_next reconcile_after(const struct adapter_result *res, enum adapter_verb verb);
+/* After our exclusions were taken out because the job could not run with them. */
+struct reconcile_next reconcile_without_ours(void);
 
 /* Does the job's own comment say, as it is now, that it may be restarted? Less than that (nothing said,
  * not understood, a lower mode, no restarts) is no consent: nothing is guessed. */

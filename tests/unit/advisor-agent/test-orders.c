@@ -518,3 +518,71 @@ Test(orders, what_was_revived_wrongly_is_cancelled_again)
     expect_status(D(ABANDONED), R(CONFLICTING_USER_ACTION));
     cr_assert(!held_on());
 }
+
+/* A recovery that could not be ended is not begun. */
+Test(orders, the_whole_chain_must_be_allowed)
+{
+    put_ceiling("mode: act\nverbs: [preserve, constrain]\n");
+    give();
+    turn(5);
+    cr_assert_str_eq(did, "");
+    expect_status(D(ABANDONED), R(NOT_AUTHORIZED_BY_CLUSTER));
+}
+
+Test(orders, the_budget_must_be_there_for_the_whole_chain)
+{
+    put_ceiling("mode: act\nactions_per_hour: 2\n");
+    give();
+    turn(5);
+    cr_assert_str_eq(did, "");
+    expect_status(D(PENDING), R(BUDGET_EXHAUSTED));
+    put_ceiling("mode: act\nactions_per_hour: 3\n");
+    turn(10);
+    cr_assert_str_eq(did, "preserve constrain release ");
+}
+
+/* Another agent of the cluster requeued it and died; its journal is not here. */
+Test(orders, a_hold_is_taken_over)
+{
+    advisor_v1_AdviceOrder o = order();
+
+    job.job.state = ADAPTER_JOB_PENDING;
+    job.job.restart_count = 1;
+    job.job.submit_s = 1100;
+    job.job.held = job.job.held_by_requeue = true;
+    orders_take(&a, &o);
+    turn(4);
+    cr_assert_str_eq(did, "");
+    expect_status(D(SUPERSEDED), R(ATTEMPT_SUPERSEDED));
+    o.generation = 2;
+    o.requeued_by_advice = true;
+    orders_take(&a, &o);
+    turn(2);
+    cr_assert_str_eq(did, "constrain ");
+    cr_assert(held_on());
+    cr_assert_eq(journal_find_hold(a.journal, "7")->restarts, 1);
+    turn(6);
+    cr_assert_str_eq(did, "constrain release ");
+    expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+}
+
+Test(orders, a_comment_changed_in_the_hold_is_a_persons_sign)
+{
+    give();
+    turn(2);
+    cr_assert_str_eq(did, "preserve ");
+    job.comment = "{\"advisor\": {\"max_restarts\": 3}}";
+    turn(10);
+    expect_status(D(ABANDONED), R(CONFLICTING_USER_ACTION));
+    cr_assert_str_eq(did, "preserve constrain release "); /* given back, without nodes to avoid */
+    cr_assert_eq(n_exclude, 0);
+    cr_assert(!held_on());
+}
+
+Test(orders, a_crash_is_no_timeout)
+{
+    give();
+    turn(2);
+    cr_assert_eq(allowed_states & ADAPTER_STATE_BIT(ADAPTER_JOB_TIMEOUT), 0);
+    cr_assert(allowed_states & ADAPTER_STATE_BIT(ADAPTER_JOB_FAILED));
+}

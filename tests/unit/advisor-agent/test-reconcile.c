@@ -38,13 +38,14 @@ Test(reconcile, every_state)
         const char *what;
         enum adapter_job_state state;
         uint32_t restarts;
-        bool completing, held, ours, constrained, interrupt;
+        bool completing, held, ours, constrained, interrupt, person, changed, excluded, without;
+        const char *reason;
         int want;
         advisor_v1_Disposition d;
         advisor_v1_DispositionReason r;
     } t[] = {
         { "failed", ST(FAILED), 1, .want = PRESERVE },
-        { "timeout", ST(TIMEOUT), 1, .want = PRESERVE },
+        { "timeout", ST(TIMEOUT), 1, .want = END, .d = D(ABANDONED), .r = R(CONSTRAINT_UNSATISFIABLE) },
         { "oom", ST(OUT_OF_MEMORY), 1, .want = PRESERVE },
         { "node fail", ST(NODE_FAIL), 1, .want = PRESERVE },
         { "failed, completing", ST(FAILED), 1, .completing = true, .want = WAIT },
@@ -58,6 +59,14 @@ Test(reconcile, every_state)
         { "held by us", ST(PENDING), 2, .held = true, .ours = true, .want = CONSTRAIN },
         { "constrained", ST(PENDING), 2, .held = true, .ours = true, .constrained = true, .want = RELEASE },
         { "held, completing", ST(PENDING), 2, .completing = true, .held = true, .ours = true, .want = WAIT },
+        { "held by a person", ST(PENDING), 2, .held = true, .person = true, .ours = true, .want = END,
+          .d = D(ABANDONED), .r = R(CONFLICTING_USER_ACTION) },
+        { "its comment changed", ST(PENDING), 2, .held = true, .ours = true, .changed = true, .want = END,
+          .d = D(ABANDONED), .r = R(CONFLICTING_USER_ACTION) },
+        { "cannot run with ours", ST(PENDING), 2, .ours = true, .constrained = true, .excluded = true,
+          .reason = "BadConstraints", .want = CONSTRAIN, .without = true },
+        { "cannot run", ST(PENDING), 2, .ours = true, .constrained = true, .reason = "BadConstraints",
+          .want = END, .d = D(ABANDONED), .r = R(CONSTRAINT_UNSATISFIABLE) },
         { "free", ST(PENDING), 2, .ours = true, .want = END, .d = D(CONVERGED), .r = R(DESIRED_STATE_OBSERVED) },
         { "runs", ST(RUNNING), 2, .ours = true, .want = END, .d = D(CONVERGED), .r = R(DESIRED_STATE_OBSERVED) },
         { "failed again", ST(FAILED), 2, .ours = true, .want = END, .d = D(CONVERGED),
@@ -79,9 +88,13 @@ Test(reconcile, every_state)
         d.job.submit_s = t[i].restarts == 1 ? 50 : 60;
         d.job.completing = t[i].completing;
         d.job.held = t[i].held;
+        d.job.held_by_requeue = t[i].held && !t[i].person;
+        d.job.reason = t[i].reason ? t[i].reason : "";
         struct reconcile_view v = { .order = &o, .found = ADAPTER_FOUND, .job = &d, .first_submit_s = 10,
-                                    .requeued_by_us = t[i].ours, .constrained = t[i].constrained };
+                                    .requeued_by_us = t[i].ours, .constrained = t[i].constrained,
+                                    .ours_excluded = t[i].excluded, .comment_changed = t[i].changed };
         struct reconcile_next n = reconcile_next(&v);
+        cr_assert_eq(n.without_ours, t[i].without, "%s", t[i].what);
         expect(&n, t[i].want, t[i].d, t[i].r, t[i].what);
     }
 }
