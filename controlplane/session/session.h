@@ -45,7 +45,8 @@ struct session_config {
 };
 
 adv_must_check struct session *session_new(const struct session_config *cfg, const struct session_ops *ops, void *ctx);
-/* Frees once nothing is outstanding; callbacks of submit and read may still come and are then swallowed. */
+/* Frees once nothing is outstanding; callbacks of submit and read may still come and are then swallowed. @why is static
+ * text. */
 void session_close(struct session *s, const char *why);
 
 /* One message of the agent. Valid until next(). */

@@ -1,0 +1,950 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The session state machine against a fleet, with the turn played by hand: events wait until run(), reads until
+ * run_reads(), and all that is sent is kept. */
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <utlist.h>
+
+#include "controlplane/session/session.h"
+
+#define SENT_MAX 64
+
+struct peer {
+    struct session *session;
+    char id[16];
+    bool next, failed;
+    struct adv_err why;
+    bool ready; /* next() came and no message is under way */
+    unsigned nexts, reads;
+    struct {
+        struct event ev;
+        session_event_cb cb;
+        void *arg;
+        bool set;
+    } event;
+    struct {
+        session_read_cb cb;
+        void *arg;
+    } read;
+    bool hold_reads, in_read;
+    Advisor__V1__SessionResponse *sent[SENT_MAX];
+    size_t n_sent;
+};
+
+static struct fleet *fleet;
+static int64_t now_us;
+static uint64_t revision;
+static bool store_away;
+
+/* ---- the world -------------------------------------------------------------------------------------------------- */
+
+static int apply(struct event *ev, struct adv_err *err)
+{
+    struct intents in;
+    int r;
+
+    intents_init(&in);
+    ev->now_us = ev->mono_us = now_us;
+    r = fleet_apply(fleet, ev, &in, err);
+    cr_assert_not(in.oom);
+    for (size_t i = 0; i < in.n; i++) {
+        revision++;
+        if (in.v[i].kind == RESOURCE_ADVICE) {
+            struct advice *ad = in.v[i].object;
+            ad->revision = revision;
+            if (ad->open && !ad->order_rev)
+                ad->order_rev = revision;
+        }
+    }
+    intents_done(&in);
+    return r;
+}
+
+static void op_submit(void *ctx, const struct event *ev, session_event_cb cb, void *arg)
+{
+    struct peer *p = ctx;
+
+    cr_assert_not(p->event.set, "two events at once");
+    p->event.ev = *ev;
+    p->event.cb = cb;
+    p->event.arg = arg;
+    p->event.set = true;
+}
+
+/* The turn: applies what waits and says that it is durable, or not. */
+static void run(struct peer *p)
+{
+    while (p->event.set) {
+        struct event ev = p->event.ev;
+        struct adv_err err = { 0 };
+        int r;
+        if (store_away)
+            r = adv_err_set_reason(&err, ADV_UNAVAILABLE, "STORE_UNAVAILABLE", "away");
+        else
+            r = apply(&ev, &err);
+        p->event.set = false;
+        p->event.cb(p->event.arg, &ev, r < 0 ? &err : NULL);
+    }
+}
+
+static void read_now(struct peer *p)
+{
+    struct adv_err err = { 0 };
+    session_read_cb cb = p->read.cb;
+
+    if (!cb)
+        return;
+    p->read.cb = NULL;
+    if (store_away)
+        (void) adv_err_set_reason(&err, ADV_UNAVAILABLE, "STORE_UNAVAILABLE", "away");
+    p->in_read = true;
+    cb(p->read.arg, store_away ? &err : NULL);
+    p->in_read = false;
+}
+
+static void op_read(void *ctx, session_read_cb cb, void *arg)
+{
+    struct peer *p = ctx;
+
+    cr_assert_null(p->read.cb);
+    p->reads++;
+    p->read.cb = cb;
+    p->read.arg = arg;
+    if (!p->hold_reads)
+        read_now(p);
+}
+
+static struct fleet *op_fleet(void *ctx)
+{
+    (void) ctx;
+    return fleet;
+}
+
+static int64_t op_mono_us(void *ctx)
+{
+    (void) ctx;
+    return now_us;
+}
+
+static void op_send(void *ctx, const Advisor__V1__SessionResponse *msg)
+{
+    struct peer *p = ctx;
+    size_t n = advisor__v1__session_response__get_packed_size(msg);
+    uint8_t *bytes = malloc(n + 1);
+
+    cr_assert_lt(p->n_sent, SENT_MAX);
+    cr_assert_eq(advisor__v1__session_response__pack(msg, bytes), n);
+    p->sent[p->n_sent] = advisor__v1__session_response__unpack(NULL, n, bytes);
+    cr_assert(p->sent[p->n_sent++]);
+    free(bytes);
+}
+
+static void op_next(void *ctx)
+{
+    struct peer *p = ctx;
+
+    cr_assert_not(p->ready, "next() twice");
+    p->ready = true;
+    p->nexts++;
+}
+
+static void op_fail(void *ctx, const struct adv_err *err)
+{
+    struct peer *p = ctx;
+
+    cr_assert_not(p->failed, "failed twice");
+    p->failed = true;
+    p->why = *err;
+}
+
+static const struct session_ops ops = { op_submit, op_read, op_fleet, op_mono_us, op_send, op_next, op_fail };
+
+static void setup(void)
+{
+    struct fleet_config cfg = { .lease_us = 5000000, .log_detection = true };
+    struct event ev = { .type = EV_CLUSTER_CREATE, .cluster = "a" };
+
+    policy_defaults(&cfg.policy);
+    cfg.policy.log_settle_us = 1;
+    now_us = 1000000LL * 1000000;
+    fleet = fleet_new(&cfg);
+    cr_assert_eq(apply(&ev, NULL), 0);
+    ev = (struct event) { .type = EV_SET_MODE, .cluster = "a" };
+    ev.u.set_mode.mode = MODE_ACT;
+    cr_assert_eq(apply(&ev, NULL), 0);
+}
+
+static void teardown(void)
+{
+    (void) fleet_free(fleet);
+}
+
+TestSuite(session, .init = setup, .fini = teardown, .timeout = 60);
+
+static struct cluster *cluster(void)
+{
+    return fleet->clusters;
+}
+
+static void open_peer(struct peer *p, const char *id)
+{
+    struct session_config cfg = { .session_id = id, .store_uuid = "u", .peer_cluster = "a", .principal = "agent:a",
+                                  .heartbeat_interval_ms = 1000, .silence_timeout_ms = 10000 };
+
+    *p = (struct peer) { .ready = true };
+    p->session = session_new(&cfg, &ops, p);
+    cr_assert(p->session);
+}
+
+static void drop_sent(struct peer *p)
+{
+    for (size_t i = 0; i < p->n_sent; i++)
+        advisor__v1__session_response__free_unpacked(p->sent[i], NULL);
+    p->n_sent = 0;
+}
+
+static void close_peer(struct peer *p)
+{
+    session_close(p->session, "over");
+    read_now(p);
+    run(p);
+    drop_sent(p);
+}
+
+static const Advisor__V1__SessionResponse *last(const struct peer *p, Advisor__V1__SessionResponse__MessageCase kind)
+{
+    for (size_t i = p->n_sent; i > 0; i--)
+        if (p->sent[i - 1]->message_case == kind)
+            return p->sent[i - 1];
+    return NULL;
+}
+#define LAST(p, KIND) last(p, ADVISOR__V1__SESSION_RESPONSE__MESSAGE_##KIND)
+
+/* ---- messages of an agent --------------------------------------------------------------------------------------- */
+
+static void say(struct peer *p, const Advisor__V1__SessionRequest *m)
+{
+    p->ready = false;
+    session_message(p->session, m);
+    run(p);
+}
+
+static void say_hello_as(struct peer *p, const char *cl, const char *instance, const char *journal, const char *version)
+{
+    Advisor__V1__SessionRequest m = ADVISOR__V1__SESSION_REQUEST__INIT;
+    Advisor__V1__Hello h = ADVISOR__V1__HELLO__INIT;
+    Advisor__V1__Ceiling c = ADVISOR__V1__CEILING__INIT;
+    char *versions[] = { (char *) (uintptr_t) version };
+
+    c.mode = ADVISOR__V1__MODE__MODE_ACT;
+    h.cluster = (char *) (uintptr_t) cl;
+    h.instance_id = (char *) (uintptr_t) instance;
+    h.journal_id = (char *) (uintptr_t) journal;
+    h.journal_persistent = true;
+    h.api_versions = versions;
+    h.n_api_versions = 1;
+    h.ceiling = &c;
+    m.message_case = ADVISOR__V1__SESSION_REQUEST__MESSAGE_HELLO;
+    m.hello = &h;
+    say(p, &m);
+}
+
+static void say_hello(struct peer *p, const char *journal)
+{
+    say_hello_as(p, "a", "i1", journal, "advisor.v1");
+}
+
+static void say_heartbeat(struct peer *p, uint64_t id, bool holds)
+{
+    static Advisor__V1__SessionRequest m; /* a held read looks at it again */
+    static Advisor__V1__Heartbeat hb;
+    static Advisor__V1__Epoch e;
+
+    advisor__v1__session_request__init(&m);
+    advisor__v1__heartbeat__init(&hb);
+    advisor__v1__epoch__init(&e);
+    hb.id = id;
+    hb.epoch = holds ? &e : NULL;
+    hb.cluster_mode = ADVISOR__V1__MODE__MODE_ACT;
+    m.message_case = ADVISOR__V1__SESSION_REQUEST__MESSAGE_HEARTBEAT;
+    m.heartbeat = &hb;
+    say(p, &m);
+}
+
+static void say_pull(struct peer *p, uint64_t id)
+{
+    Advisor__V1__SessionRequest m = ADVISOR__V1__SESSION_REQUEST__INIT;
+    Advisor__V1__Pull q = ADVISOR__V1__PULL__INIT;
+
+    q.id = id;
+    m.message_case = ADVISOR__V1__SESSION_REQUEST__MESSAGE_PULL;
+    m.pull = &q;
+    say(p, &m);
+}
+
+/* @n jobs from id @first on, in one state. */
+static void say_jobs(struct peer *p, uint64_t seq, unsigned first, unsigned n, Advisor__V1__JobState st, bool full)
+{
+    Advisor__V1__SessionRequest m = ADVISOR__V1__SESSION_REQUEST__INIT;
+    Advisor__V1__StateUpdate u = ADVISOR__V1__STATE_UPDATE__INIT;
+    Advisor__V1__JobObservation *jobs = calloc(n + 1, sizeof(*jobs)), **v = calloc(n + 1, sizeof(*v));
+    char (*ids)[16] = calloc(n + 1, sizeof(*ids));
+    char nodes[] = "n[1-2]", raw[] = "X", comment[] = "{\"advisor\":{}}";
+
+    u.digest = full ? 0 : cluster_digest(cluster());
+    for (unsigned i = 0; i < n; i++) {
+        struct job *old;
+        advisor__v1__job_observation__init(&jobs[i]);
+        (void) snprintf(ids[i], sizeof(ids[i]), "%u", first + i);
+        old = fleet_find_job(cluster(), ids[i]);
+        jobs[i].job_id = ids[i];
+        jobs[i].state = st;
+        jobs[i].state_raw = raw;
+        jobs[i].batch = jobs[i].requeueable = jobs[i].detail_known = true;
+        jobs[i].submit_unix = 5;
+        jobs[i].nodes = nodes;
+        jobs[i].end_unix = st == ADVISOR__V1__JOB_STATE__JOB_STATE_FAILED ? now_us / 1000000 : 0;
+        jobs[i].comment.data = (uint8_t *) comment;
+        jobs[i].comment.len = sizeof(comment) - 1;
+        jobs[i].hash = (uint64_t) (first + i) * 1000 + (uint64_t) st;
+        if (!full && old && old->present)
+            u.digest ^= old->hash;
+        u.digest ^= jobs[i].hash;
+        v[i] = &jobs[i];
+    }
+    u.full_begin = u.full_end = full;
+    u.jobs = v;
+    u.n_jobs = n;
+    m.seq = seq;
+    m.message_case = ADVISOR__V1__SESSION_REQUEST__MESSAGE_STATE_UPDATE;
+    m.state_update = &u;
+    say(p, &m);
+    free(jobs);
+    free(v);
+    free(ids);
+}
+
+static void finding(unsigned job, const char *node, uint64_t offset)
+{
+    char id[16];
+    const char *nodes[] = { node };
+    struct event ev = { .type = EV_FINDING, .cluster = "a" };
+
+    (void) snprintf(id, sizeof(id), "%u", job);
+    ev.u.finding.job_id = id;
+    ev.u.finding.kind = FINDING_SIGNATURE;
+    ev.u.finding.anomaly = ANOMALY_CRASH;
+    ev.u.finding.rule = "ecc";
+    ev.u.finding.fault_class = "gpu_hardware";
+    ev.u.finding.retryable = RETRYABLE_YES;
+    ev.u.finding.precedence = 90;
+    ev.u.finding.terminal = true;
+    ev.u.finding.blame = BLAME_NODE;
+    ev.u.finding.nodes = nodes;
+    ev.u.finding.n_nodes = 1;
+    ev.u.finding.offset = offset;
+    cr_assert_eq(apply(&ev, NULL), 0);
+}
+
+static void tick(void)
+{
+    int64_t d;
+
+    now_us += 1000;
+    while ((d = fleet_next_deadline(fleet)) && d <= now_us) {
+        struct event ev = { .type = EV_TICK };
+        cr_assert_eq(apply(&ev, NULL), 0);
+    }
+}
+
+/* An active session whose cluster has @n jobs that failed on a bad node: that many orders wait. */
+static void with_orders(struct peer *p, unsigned n)
+{
+    open_peer(p, "s1");
+    say_hello(p, "j1");
+    say_jobs(p, 1, 100, n, ADVISOR__V1__JOB_STATE__JOB_STATE_RUNNING, true);
+    for (unsigned i = 0; i < n; i++)
+        finding(100 + i, "n1", 5);
+    say_jobs(p, 2, 100, n, ADVISOR__V1__JOB_STATE__JOB_STATE_FAILED, false);
+    tick();
+    cr_assert_not(p->failed, "%s", p->why.msg);
+}
+
+/* ---- every state and message ------------------------------------------------------------------------------------ */
+
+enum in { IN_NEW, IN_ACTIVE, IN_STANDBY, IN_ENDED };
+enum msg { MSG_HELLO, MSG_HEARTBEAT, MSG_PULL, MSG_UPDATE, MSG_NOTHING };
+
+static const struct {
+    enum in in;
+    enum msg msg;
+    int code; /* the call ends with it; 0: goes on */
+    const char *reason;
+    Advisor__V1__SessionResponse__MessageCase sent; /* 0: nothing */
+} table[] = {
+#define SENT(kind) ADVISOR__V1__SESSION_RESPONSE__MESSAGE_##kind
+    { IN_NEW, MSG_HELLO, 0, NULL, SENT(WELCOME) },
+    { IN_NEW, MSG_HEARTBEAT, ADV_INVALID_ARGUMENT, "HELLO_FIRST", 0 },
+    { IN_NEW, MSG_PULL, ADV_INVALID_ARGUMENT, "HELLO_FIRST", 0 },
+    { IN_NEW, MSG_UPDATE, ADV_INVALID_ARGUMENT, "HELLO_FIRST", 0 },
+    { IN_NEW, MSG_NOTHING, ADV_INVALID_ARGUMENT, "MESSAGE_UNKNOWN", 0 },
+    { IN_ACTIVE, MSG_HELLO, ADV_INVALID_ARGUMENT, "HELLO_FIRST", 0 },
+    { IN_ACTIVE, MSG_HEARTBEAT, 0, NULL, SENT(HEARTBEAT_ACK) },
+    { IN_ACTIVE, MSG_PULL, 0, NULL, 0 }, /* nothing is known of the cluster yet */
+    { IN_ACTIVE, MSG_UPDATE, 0, NULL, SENT(ACK) },
+    { IN_ACTIVE, MSG_NOTHING, ADV_INVALID_ARGUMENT, "MESSAGE_UNKNOWN", 0 },
+    { IN_STANDBY, MSG_HELLO, ADV_INVALID_ARGUMENT, "HELLO_FIRST", 0 },
+    { IN_STANDBY, MSG_HEARTBEAT, 0, NULL, SENT(HEARTBEAT_ACK) },
+    { IN_STANDBY, MSG_PULL, 0, NULL, 0 },
+    { IN_STANDBY, MSG_UPDATE, ADV_FAILED_PRECONDITION, "NOT_LEASE_HOLDER", 0 },
+    { IN_STANDBY, MSG_NOTHING, ADV_INVALID_ARGUMENT, "MESSAGE_UNKNOWN", 0 },
+    /* what comes after the end is not looked at */
+    { IN_ENDED, MSG_HELLO, 0, NULL, 0 },
+    { IN_ENDED, MSG_HEARTBEAT, 0, NULL, 0 },
+    { IN_ENDED, MSG_PULL, 0, NULL, 0 },
+    { IN_ENDED, MSG_UPDATE, 0, NULL, 0 },
+    { IN_ENDED, MSG_NOTHING, 0, NULL, 0 },
+#undef SENT
+};
+
+Test(session, states_and_messages)
+{
+    for (size_t i = 0; i < ADV_ARRAY_LEN(table); i++) {
+        Advisor__V1__SessionRequest nothing = ADVISOR__V1__SESSION_REQUEST__INIT;
+        struct peer holder, p;
+        teardown();
+        setup();
+        if (table[i].in == IN_STANDBY) {
+            open_peer(&holder, "s0");
+            say_hello(&holder, "j0");
+        }
+        open_peer(&p, "s1");
+        if (table[i].in == IN_ACTIVE || table[i].in == IN_STANDBY)
+            say_hello(&p, "j1");
+        cr_assert_eq(session_active(p.session), table[i].in == IN_ACTIVE);
+        if (table[i].in == IN_ENDED) {
+            say(&p, &nothing);
+            cr_assert(p.failed);
+            p.failed = false;
+        }
+        drop_sent(&p);
+        switch (table[i].msg) {
+        case MSG_HELLO: say_hello(&p, "j1"); break;
+        case MSG_HEARTBEAT: say_heartbeat(&p, 1, table[i].in == IN_ACTIVE); break;
+        case MSG_PULL: say_pull(&p, 1); break;
+        case MSG_UPDATE: say_jobs(&p, 1, 1, 1, ADVISOR__V1__JOB_STATE__JOB_STATE_RUNNING, true); break;
+        case MSG_NOTHING: say(&p, &nothing); break;
+        }
+        cr_assert_eq(p.failed, table[i].code != 0, "row %zu: %s", i, p.failed ? p.why.msg : "goes on");
+        if (p.failed) {
+            cr_assert_eq((int) p.why.code, table[i].code, "row %zu: %s", i, p.why.msg);
+            cr_assert_str_eq(p.why.reason, table[i].reason, "row %zu", i);
+        }
+        cr_assert_eq(p.ready, !p.failed && table[i].in != IN_ENDED, "row %zu: next", i);
+        if (table[i].sent)
+            cr_assert(last(&p, table[i].sent), "row %zu", i);
+        else
+            cr_assert_eq(p.n_sent, 0, "row %zu", i);
+        close_peer(&p);
+        if (table[i].in == IN_STANDBY)
+            close_peer(&holder);
+    }
+}
+
+Test(session, hello_that_is_refused)
+{
+    static const struct {
+        const char *cluster, *instance, *journal, *version;
+        int code;
+    } t[] = {
+        { "a", "i1", "j1", "advisor.v9", ADV_FAILED_PRECONDITION },
+        { "b", "i1", "j1", "advisor.v1", ADV_PERMISSION_DENIED },
+        { "", "i1", "j1", "advisor.v1", ADV_PERMISSION_DENIED },
+        { "a", "", "j1", "advisor.v1", ADV_INVALID_ARGUMENT },
+        { "a", "i1", "", "advisor.v1", ADV_INVALID_ARGUMENT },
+        { "a", "i1", "j2345678901234567890123456789012345678901234567890123456789012345", "advisor.v1", ADV_INVALID_ARGUMENT },
+    };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
+        struct peer p;
+        open_peer(&p, "s1");
+        say_hello_as(&p, t[i].cluster, t[i].instance, t[i].journal, t[i].version);
+        cr_assert(p.failed && (int) p.why.code == t[i].code, "row %zu: %s", i, p.why.msg);
+        cr_assert_null(session_cluster(p.session));
+        cr_assert_null(cluster()->holder_instance);
+        close_peer(&p);
+    }
+}
+
+/* ---- numbers ---------------------------------------------------------------------------------------------------- */
+
+Test(session, numbers_have_no_gaps)
+{
+    static const uint64_t bad[] = { 0, 1, 3, 4, UINT64_MAX };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(bad); i++) {
+        struct peer p;
+        open_peer(&p, "s1");
+        say_hello(&p, "j1");
+        say_jobs(&p, 1, 1, 1, ADVISOR__V1__JOB_STATE__JOB_STATE_RUNNING, true);
+        cr_assert_eq(LAST(&p, ACK)->ack->durable_through_seq, 1);
+        say_jobs(&p, bad[i], 1, 1, ADVISOR__V1__JOB_STATE__JOB_STATE_RUNNING, true);
+        cr_assert(p.failed && p.why.code == ADV_OUT_OF_RANGE, "%s", p.why.msg);
+        cr_assert_eq(LAST(&p, ACK)->ack->durable_through_seq, 1);
+        close_peer(&p);
+    }
+}
+
+/* An acknowledgement comes after the commit, and not at all when it failed. */
+Test(session, acknowledged_is_durable)
+{
+    struct peer p;
+
+    open_peer(&p, "s1");
+    say_hello(&p, "j1");
+    store_away = true;
+    say_jobs(&p, 1, 1, 1, ADVISOR__V1__JOB_STATE__JOB_STATE_RUNNING, true);
+    store_away = false;
+    cr_assert_null(LAST(&p, ACK));
+    cr_assert(p.failed && p.why.code == ADV_UNAVAILABLE);
+    cr_assert_not(p.ready);
+    close_peer(&p);
+}
+
+Test(session, heartbeats_rise)
+{
+    static const uint64_t bad[] = { 0, 4, 5 };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(bad); i++) {
+        struct peer p;
+        open_peer(&p, "s1");
+        say_hello(&p, "j1");
+        say_heartbeat(&p, 3, true);
+        say_heartbeat(&p, 5, true);
+        cr_assert_eq(LAST(&p, HEARTBEAT_ACK)->heartbeat_ack->id, 5);
+        cr_assert_not(p.failed);
+        say_heartbeat(&p, bad[i], true);
+        cr_assert(p.failed);
+        cr_assert_str_eq(p.why.reason, "HEARTBEAT_OUT_OF_ORDER");
+        close_peer(&p);
+    }
+}
+
+Test(session, a_wrong_digest_asks_for_everything)
+{
+    struct peer p;
+
+    open_peer(&p, "s1");
+    say_hello(&p, "j1");
+    say_jobs(&p, 1, 1, 1, ADVISOR__V1__JOB_STATE__JOB_STATE_RUNNING, true);
+    cr_assert_null(LAST(&p, RESYNC));
+    cluster()->digest ^= 1;
+    say_jobs(&p, 2, 1, 0, ADVISOR__V1__JOB_STATE__JOB_STATE_RUNNING, false);
+    cr_assert_null(LAST(&p, RESYNC), "the helper tells our digest back");
+    cluster()->digest ^= 2;
+    {
+        Advisor__V1__SessionRequest m = ADVISOR__V1__SESSION_REQUEST__INIT;
+        Advisor__V1__StateUpdate u = ADVISOR__V1__STATE_UPDATE__INIT;
+        u.digest = 12345;
+        m.seq = 3;
+        m.message_case = ADVISOR__V1__SESSION_REQUEST__MESSAGE_STATE_UPDATE;
+        m.state_update = &u;
+        say(&p, &m);
+    }
+    cr_assert(LAST(&p, RESYNC));
+    cr_assert_eq(cluster()->agent_state, AGENT_RESYNCING);
+    close_peer(&p);
+}
+
+/* ---- the lease -------------------------------------------------------------------------------------------------- */
+
+Test(session, the_lease_grows_only_inside_a_read)
+{
+    struct peer p;
+    int64_t until;
+
+    open_peer(&p, "s1");
+    say_hello(&p, "j1");
+    cr_assert_eq(LAST(&p, WELCOME)->welcome->grant->lease_ms, 5000);
+    until = cluster()->lease_until_mono_us;
+    now_us += 1000000;
+    p.hold_reads = true;
+    say_heartbeat(&p, 1, true);
+    cr_assert_eq(cluster()->lease_until_mono_us, until, "the read has not come");
+    cr_assert_null(LAST(&p, HEARTBEAT_ACK));
+    read_now(&p);
+    run(&p);
+    cr_assert_eq(cluster()->lease_until_mono_us, now_us + 5000000);
+    cr_assert(LAST(&p, HEARTBEAT_ACK)->heartbeat_ack->grant);
+    /* the store is away: no more */
+    until = cluster()->lease_until_mono_us;
+    now_us += 1000000;
+    drop_sent(&p);
+    store_away = true;
+    say_heartbeat(&p, 2, true);
+    read_now(&p);
+    store_away = false;
+    cr_assert_eq(cluster()->lease_until_mono_us, until);
+    cr_assert_eq(p.n_sent, 0);
+    cr_assert(p.failed && p.why.code == ADV_UNAVAILABLE);
+    close_peer(&p);
+}
+
+Test(session, a_standby_waits_for_both_lease_and_silence)
+{
+    struct peer a, b;
+
+    open_peer(&a, "s1");
+    say_hello(&a, "j1");
+    open_peer(&b, "s2");
+    say_hello(&b, "j2");
+    cr_assert_null(LAST(&b, WELCOME)->welcome->grant);
+    cr_assert_str_eq(LAST(&b, WELCOME)->welcome->lease_holder, "j1");
+    cr_assert_not(session_active(b.session));
+    cr_assert_str_eq(session_cluster(b.session), "a");
+    say_heartbeat(&b, 1, false);
+    cr_assert_null(LAST(&b, HEARTBEAT_ACK)->heartbeat_ack->grant);
+    now_us += 6000000; /* the lease ran out, but its holder is still connected */
+    say_heartbeat(&b, 2, false);
+    cr_assert_null(LAST(&b, HEARTBEAT_ACK)->heartbeat_ack->grant);
+    close_peer(&a);
+    say_heartbeat(&b, 3, false);
+    cr_assert(LAST(&b, HEARTBEAT_ACK)->heartbeat_ack->grant);
+    cr_assert(LAST(&b, HEARTBEAT_ACK)->heartbeat_ack->grant->settle, "another acted before");
+    cr_assert(LAST(&b, RESYNC));
+    cr_assert(session_active(b.session));
+    cr_assert_eq(cluster()->agent_state, AGENT_RESYNCING);
+    close_peer(&b);
+}
+
+Test(session, a_standby_does_not_take_a_running_lease)
+{
+    struct peer a, b;
+
+    open_peer(&a, "s1");
+    say_hello(&a, "j1");
+    open_peer(&b, "s2");
+    say_hello(&b, "j2");
+    close_peer(&a); /* gone, but its agent may act until the lease ends */
+    now_us += 4900000;
+    say_heartbeat(&b, 1, false);
+    cr_assert_not(session_active(b.session));
+    now_us += 200000;
+    say_heartbeat(&b, 2, false);
+    cr_assert(session_active(b.session));
+    close_peer(&b);
+}
+
+/* The same process is back before its dead connection was noticed. */
+Test(session, an_old_session_takes_nothing_from_the_new)
+{
+    struct peer old, new;
+    int64_t until;
+
+    open_peer(&old, "s1");
+    say_hello(&old, "j1");
+    say_jobs(&old, 1, 1, 1, ADVISOR__V1__JOB_STATE__JOB_STATE_RUNNING, true);
+    open_peer(&new, "s2");
+    say_hello(&new, "j1");
+    cr_assert(LAST(&new, WELCOME)->welcome->grant);
+    until = cluster()->lease_until_mono_us;
+    now_us += 1000;
+    say_heartbeat(&old, 1, true); /* was on its way */
+    cr_assert(old.failed && old.why.code == ADV_ABORTED);
+    cr_assert_eq(cluster()->lease_until_mono_us, until);
+    close_peer(&old);
+    cr_assert_eq(cluster()->agent_state, AGENT_RESYNCING);
+    say_jobs(&new, 1, 1, 1, ADVISOR__V1__JOB_STATE__JOB_STATE_RUNNING, true);
+    cr_assert_not(new.failed, "%s", new.why.msg);
+    cr_assert_eq(cluster()->agent_state, AGENT_CONNECTED);
+    close_peer(&new);
+    cr_assert_eq(cluster()->agent_state, AGENT_UNREACHABLE);
+}
+
+Test(session, an_old_sessions_update_is_refused)
+{
+    struct peer old, new;
+
+    open_peer(&old, "s1");
+    say_hello(&old, "j1");
+    open_peer(&new, "s2");
+    say_hello(&new, "j1");
+    say_jobs(&old, 1, 1, 1, ADVISOR__V1__JOB_STATE__JOB_STATE_RUNNING, true);
+    cr_assert(old.failed);
+    cr_assert_str_eq(old.why.reason, "NOT_LEASE_HOLDER");
+    cr_assert_null(cluster()->jobs_by_id);
+    close_peer(&old);
+    close_peer(&new);
+}
+
+/* ---- orders ----------------------------------------------------------------------------------------------------- */
+
+Test(session, one_pull_at_a_time)
+{
+    struct peer p;
+
+    open_peer(&p, "s1");
+    say_hello(&p, "j1");
+    say_pull(&p, 1);
+    cr_assert_not(p.failed);
+    say_pull(&p, 2);
+    cr_assert(p.failed);
+    cr_assert_str_eq(p.why.reason, "PULL_OUTSTANDING");
+    close_peer(&p);
+    open_peer(&p, "s2");
+    say_hello(&p, "j1");
+    say_pull(&p, 0);
+    cr_assert(p.failed && p.why.code == ADV_INVALID_ARGUMENT);
+    close_peer(&p);
+}
+
+Test(session, batches_are_limited_and_lose_nothing)
+{
+    struct peer p;
+    bool seen[20] = { false };
+    unsigned total = 0;
+
+    with_orders(&p, 20);
+    for (uint64_t pull = 1; pull <= 3; pull++) {
+        const Advisor__V1__AdviceBatch *b;
+        drop_sent(&p);
+        say_pull(&p, pull);
+        cr_assert(LAST(&p, ADVICE_BATCH));
+        b = LAST(&p, ADVICE_BATCH)->advice_batch;
+        cr_assert_eq(b->pull_id, pull);
+        cr_assert_eq(b->n_advice, pull < 3 ? 8 : 4);
+        cr_assert_eq(!!b->more, pull < 3);
+        for (size_t i = 0; i < b->n_advice; i++) {
+            unsigned k = (unsigned) strtoul(b->advice[i]->attempt->job_id, NULL, 10) - 100;
+            cr_assert(k < 20 && !seen[k], "told twice");
+            seen[k] = true;
+            total++;
+            cr_assert_str_eq(b->advice[i]->exclude_nodes, "n1");
+            cr_assert_eq(b->advice[i]->actionability, ADVISOR__V1__ACTIONABILITY__ACTIONABILITY_ACTIONABLE);
+        }
+    }
+    cr_assert_eq(total, 20);
+    drop_sent(&p);
+    say_pull(&p, 4); /* nothing more: waits */
+    session_changed(p.session);
+    cr_assert_null(LAST(&p, ADVICE_BATCH));
+    say_jobs(&p, 3, 900, 1, ADVISOR__V1__JOB_STATE__JOB_STATE_RUNNING, false);
+    finding(900, "n2", 5);
+    say_jobs(&p, 4, 900, 1, ADVISOR__V1__JOB_STATE__JOB_STATE_FAILED, false);
+    tick();
+    session_changed(p.session);
+    cr_assert(LAST(&p, ADVICE_BATCH));
+    cr_assert_eq(LAST(&p, ADVICE_BATCH)->advice_batch->pull_id, 4);
+    cr_assert_eq(LAST(&p, ADVICE_BATCH)->advice_batch->n_advice, 1);
+    close_peer(&p);
+}
+
+Test(session, an_exclude_list_that_is_too_long_is_not_sent)
+{
+    struct peer p;
+    struct advice *ad;
+    char *longest = calloc(1, 4097);
+    size_t n;
+
+    with_orders(&p, 3);
+    memset(longest, 'n', 4095);
+    ad = cluster()->open_advice;
+    free(ad->exclude_nodes);
+    ad->exclude_nodes = strdup(longest); /* just fits */
+    memset(longest, 'n', 4096);
+    free(ad->next->exclude_nodes);
+    ad->next->exclude_nodes = longest;
+    say_pull(&p, 1);
+    cr_assert_eq(LAST(&p, ADVICE_BATCH)->advice_batch->n_advice, 2);
+    n = 0;
+    for (size_t i = 0; i < 2; i++)
+        n += strlen(LAST(&p, ADVICE_BATCH)->advice_batch->advice[i]->exclude_nodes);
+    cr_assert_eq(n, 4095 + 2);
+    close_peer(&p);
+}
+
+Test(session, orders_grow_old)
+{
+    struct peer p;
+    uint32_t fresh = (uint32_t) fleet->cfg.policy.valid_for_ms;
+
+    with_orders(&p, 1);
+    say_pull(&p, 1);
+    cr_assert_leq(LAST(&p, ADVICE_BATCH)->advice_batch->advice[0]->valid_for_ms, fresh);
+    cr_assert_geq(LAST(&p, ADVICE_BATCH)->advice_batch->advice[0]->valid_for_ms, fresh - 1000);
+    close_peer(&p);
+    now_us += 1800 * 1000000LL;
+    open_peer(&p, "s2");
+    say_hello(&p, "j1");
+    say_jobs(&p, 1, 100, 1, ADVISOR__V1__JOB_STATE__JOB_STATE_FAILED, true);
+    say_pull(&p, 1);
+    cr_assert_leq(LAST(&p, ADVICE_BATCH)->advice_batch->advice[0]->valid_for_ms, fresh - 1800000);
+    close_peer(&p);
+    now_us += 3600 * 1000000LL;
+    open_peer(&p, "s3");
+    say_hello(&p, "j1");
+    say_jobs(&p, 1, 100, 1, ADVISOR__V1__JOB_STATE__JOB_STATE_FAILED, true);
+    say_pull(&p, 1);
+    cr_assert_eq(LAST(&p, ADVICE_BATCH)->advice_batch->advice[0]->valid_for_ms, 0, "over");
+    close_peer(&p);
+}
+
+Test(session, nothing_before_the_state_is_known)
+{
+    struct peer p, q;
+
+    with_orders(&p, 1);
+    close_peer(&p);
+    open_peer(&q, "s2");
+    say_hello(&q, "j1");
+    cr_assert(LAST(&q, WELCOME)->welcome->send_snapshot);
+    say_pull(&q, 1);
+    session_changed(q.session);
+    cr_assert_null(LAST(&q, ADVICE_BATCH));
+    say_jobs(&q, 1, 100, 1, ADVISOR__V1__JOB_STATE__JOB_STATE_FAILED, true);
+    session_changed(q.session);
+    cr_assert(LAST(&q, ADVICE_BATCH));
+    close_peer(&q);
+}
+
+Test(session, a_standby_gets_no_orders)
+{
+    struct peer p, q;
+
+    with_orders(&p, 1);
+    open_peer(&q, "s2");
+    say_hello(&q, "j2");
+    say_pull(&q, 1);
+    session_changed(q.session);
+    cr_assert_null(LAST(&q, ADVICE_BATCH));
+    close_peer(&q);
+    close_peer(&p);
+}
+
+Test(session, a_new_mode_is_told_at_once)
+{
+    struct event ev = { .type = EV_SET_MODE, .cluster = "a" };
+    struct peer p;
+
+    open_peer(&p, "s1");
+    say_hello(&p, "j1");
+    drop_sent(&p);
+    session_changed(p.session);
+    cr_assert_null(LAST(&p, HEARTBEAT_ACK));
+    ev.u.set_mode.mode = MODE_OFF;
+    cr_assert_eq(apply(&ev, NULL), 0);
+    session_changed(p.session);
+    cr_assert_eq(LAST(&p, HEARTBEAT_ACK)->heartbeat_ack->cluster_mode, ADVISOR__V1__MODE__MODE_OFF);
+    close_peer(&p);
+}
+
+/* ---- ends ------------------------------------------------------------------------------------------------------- */
+
+Test(session, silence)
+{
+    struct peer p;
+
+    open_peer(&p, "s1");
+    say_hello(&p, "j1");
+    now_us += 9000000;
+    session_tick(p.session);
+    cr_assert_not(p.failed);
+    say_heartbeat(&p, 1, true);
+    now_us += 9000000;
+    session_tick(p.session);
+    cr_assert_not(p.failed);
+    now_us += 1500000;
+    session_tick(p.session);
+    cr_assert(p.failed && p.why.code == ADV_DEADLINE_EXCEEDED);
+    session_tick(p.session);
+    close_peer(&p);
+    /* from before Hello, too */
+    open_peer(&p, "s2");
+    now_us += 11000000;
+    session_tick(p.session);
+    cr_assert(p.failed);
+    close_peer(&p);
+}
+
+/* Closed while an event, or a read, is under way: the callback comes to nobody, and all is freed (the leak check sees). */
+Test(session, close_with_something_outstanding)
+{
+    struct peer p;
+    Advisor__V1__SessionRequest m = ADVISOR__V1__SESSION_REQUEST__INIT;
+    Advisor__V1__StateUpdate u = ADVISOR__V1__STATE_UPDATE__INIT;
+    session_event_cb cb;
+    void *arg;
+    struct event ev;
+
+    open_peer(&p, "s1");
+    say_hello(&p, "j1");
+    u.full_begin = u.full_end = true;
+    m.seq = 1;
+    m.message_case = ADVISOR__V1__SESSION_REQUEST__MESSAGE_STATE_UPDATE;
+    m.state_update = &u;
+    p.ready = false;
+    drop_sent(&p);
+    session_message(p.session, &m);
+    cr_assert(p.event.set);
+    cb = p.event.cb;
+    arg = p.event.arg;
+    ev = p.event.ev;
+    p.event.set = false;
+    session_close(p.session, "lost"); /* submits its own goodbye */
+    cr_assert(p.event.set);
+    cr_assert_eq(p.event.ev.type, EV_AGENT_GONE);
+    cr_assert_eq(apply(&ev, NULL), 0);
+    cb(arg, &ev, NULL);
+    cr_assert_eq(p.n_sent, 0);
+    cr_assert_not(p.ready);
+    run(&p);
+    cr_assert_eq(cluster()->agent_state, AGENT_UNREACHABLE);
+
+    open_peer(&p, "s2");
+    say_hello(&p, "j1");
+    p.hold_reads = true;
+    say_heartbeat(&p, 1, true);
+    drop_sent(&p);
+    session_close(p.session, "lost");
+    run(&p);
+    read_now(&p);
+    cr_assert_eq(p.n_sent, 0);
+
+    open_peer(&p, "s3"); /* before Hello */
+    session_close(p.session, "lost");
+    cr_assert_not(p.event.set);
+}
+
+/* The order of what a lost connection leaves behind: Hello waits for its commit, then the goodbye follows. */
+Test(session, close_while_hello_is_stored)
+{
+    struct peer p;
+    Advisor__V1__SessionRequest m = ADVISOR__V1__SESSION_REQUEST__INIT;
+    Advisor__V1__Hello h = ADVISOR__V1__HELLO__INIT;
+    char version[] = "advisor.v1", *versions[] = { version }, cl[] = "a", id[] = "i", jn[] = "j";
+    session_event_cb cb;
+    void *arg;
+    struct event ev;
+
+    open_peer(&p, "s1");
+    h.cluster = cl;
+    h.instance_id = id;
+    h.journal_id = jn;
+    h.api_versions = versions;
+    h.n_api_versions = 1;
+    m.message_case = ADVISOR__V1__SESSION_REQUEST__MESSAGE_HELLO;
+    m.hello = &h;
+    session_message(p.session, &m);
+    cb = p.event.cb;
+    arg = p.event.arg;
+    ev = p.event.ev;
+    p.event.set = false;
+    session_close(p.session, "lost");
+    cr_assert_eq(apply(&ev, NULL), 0);
+    cr_assert(ev.u.hello.ret_granted);
+    cb(arg, &ev, NULL);
+    run(&p);
+    cr_assert_null(cluster()->holder_instance);
+    cr_assert_eq(p.n_sent, 0);
+}
