@@ -1088,11 +1088,11 @@ static char *blamed_nodes(struct intents *in, const struct attempt *a, const str
     char *s;
 
     adv_buf_init(&text, HOST_LIST_TEXT_MAX);
-    if (!own || !hit) {
+    if (!own || !hit || nodes_add(own, str_or(a->nodes)) < 0) {
         in->oom = true;
         return NULL;
     }
-    if (ev->u.finding.blame == BLAME_NONE || !a->nodes || adv_hostlist_parse(own, a->nodes, NULL) < 0)
+    if (ev->u.finding.blame == BLAME_NONE)
         return NULL;
     for (size_t i = 0; i < ev->u.finding.n_nodes; i++) {
         char shortname[ADV_HOST_NAME_MAX + 1];
