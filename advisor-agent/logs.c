@@ -5,11 +5,14 @@
  * which a successor may begin to write: a job that appends would have its next attempt's lines read
  * as this one's.
  *
- * Where an attempt's bytes begin: attempt 0 at 0. A later one at 0 too, if the scheduler truncates;
- * but a job may ask to append, and the scheduler does not say so. What can be told apart is told
- * apart: if we followed the file in the attempt before, we go on at that position, and the helper
- * goes back to 0 when it finds the file shorter. If nobody followed it, we start at its end and the
- * log counts as partial.
+ * Where an attempt's bytes begin: those of attempt 0 at 0, if the file is its own: its path has the
+ * job's id in it, or it was born with the attempt. Any other may hold earlier jobs' lines, which no
+ * later look can tell from this job's; it is read from its end, and the log counts as partial.
+ * A later attempt begins at 0 too, if the scheduler truncates; but a job may ask to append, and the
+ * scheduler does not say so. What can be told apart is told apart: the file is followed for the old
+ * attempt until the held successor is released, so its size then is known, and the helper goes back to
+ * 0 when it finds the file shorter. If nobody followed it, we start at its end and the log counts as
+ * partial.
  *
  * Log bytes are not acknowledged one by one. A control plane that dies may have taken bytes and stored
  * nothing of what they said; so each new log stream begins with what was sent in the last SAFE_US or
@@ -21,8 +24,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/hash.h"
 
+#include "common/hash.h"
 #include "common/clock.h"
 #include "common/log.h"
 
@@ -31,6 +34,7 @@
 #define REMEMBER_US 3600000000ll /* positions of ended attempts */
 
 #define SAFE_US     10000000
+#define BORN_SLACK_S 2 /* two clocks, and a file may be made before the start is written down */
 
 struct mark {
     int64_t at_us;
@@ -42,6 +46,7 @@ struct stream {
     struct tail_watch *watch;
     const char *name;
     uint64_t resume_at; /* after the end */
+    bool rest;          /* and there were unread bytes */
     uint64_t line_at;   /* start of the line that is not complete yet */
     uint64_t high;      /* most that was handed over; after a rewind more than the watch's position */
     struct mark safe, next; /* surely taken; becomes the next safe one */
@@ -211,6 +216,9 @@ static void follow(struct stream *s, const advisor_v1_JobObservation *o, const p
     struct tail_watch_args args = { .uid = o->uid, .path = path->bytes, .path_len = path->size,
                                     .start_offset = start.offset, .start_known = start.known,
                                     .user = s };
+
+    if (o->restart_count == 0 && !tail_path_has_id(path->bytes, path->size, o->job_id))
+        args.born_after_s = o->start_unix - BORN_SLACK_S;
     struct adv_err err;
 
     if (tail_watch(s->log->a->tails, &args, &s->watch, &err) < 0)
@@ -223,6 +231,7 @@ static void stop(struct attempt_log *l)
         struct stream *s = &l->streams[i];
         if (s->watch) {
             s->resume_at = tail_watch_offset(s->watch);
+            s->rest = tail_watch_behind(s->watch);
             if (s->high > s->resume_at)
                 s->resume_at = s->high;
         }
@@ -253,7 +262,7 @@ static bool same_bytes(const pb_bytes_array_t *x, const pb_bytes_array_t *y)
 static void begin(struct agent *a, const advisor_v1_JobObservation *o)
 {
     struct attempt_log *l;
-    bool before = false;
+    bool before[2] = { false, false };
     uint64_t at[2] = { 0, 0 };
 
     HASH_FIND_STR(a->logs, o->job_id, l);
@@ -265,10 +274,11 @@ static void begin(struct agent *a, const advisor_v1_JobObservation *o)
         return;
     }
     if (l) {
-        before = l->restarts + 1 == o->restart_count;
         stop(l);
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < 2; i++) {
             at[i] = l->streams[i].resume_at;
+            before[i] = l->restarts + 1 == o->restart_count && !l->streams[i].rest;
+        }
         HASH_DEL(a->logs, l);
         free(l);
     }
@@ -291,7 +301,7 @@ static void begin(struct agent *a, const advisor_v1_JobObservation *o)
                 continue;
             struct tail_start start = o->restart_count == 0
                                           ? first
-                                          : tail_start_rule(false, true, before, at[i]);
+                                          : tail_start_rule(false, true, before[i], at[i]);
             follow(&l->streams[i], o, path, start);
         }
     }
@@ -318,10 +328,14 @@ static bool lingered(const struct attempt_log *l)
 }
 
 /* A held successor writes nothing yet, so the rest of the old attempt can still be read. */
+static bool successor_waits(const struct attempt_log *l, const advisor_v1_JobObservation *o)
+{
+    return o && o->restart_count > l->restarts && o->state == advisor_v1_JobState_JOB_STATE_PENDING && o->held;
+}
+
 static bool successor_may_write(const struct attempt_log *l, const advisor_v1_JobObservation *o)
 {
-    return o && o->restart_count > l->restarts &&
-           !(o->state == advisor_v1_JobState_JOB_STATE_PENDING && o->held);
+    return o && o->restart_count > l->restarts && !successor_waits(l, o);
 }
 
 void logs_update(struct agent *a)
@@ -340,7 +354,7 @@ void logs_update(struct agent *a)
                      o->state == advisor_v1_JobState_JOB_STATE_CONFIGURING || o->completing);
         if (!runs && !l->end_us)
             l->end_us = now;
-        if (l->end_us && (lingered(l) || successor_may_write(l, o)))
+        if (l->end_us && (successor_may_write(l, o) || (lingered(l) && !successor_waits(l, o))))
             stop(l);
         if (l->end_us && now - l->end_us > REMEMBER_US) {
             stop(l);

@@ -6,7 +6,7 @@ static const struct {
     enum tail_frame_type type;
     size_t min, max;
 } shapes[] = {
-    { TAIL_FRAME_OPEN, 17, 16 + TAIL_PATH_MAX },
+    { TAIL_FRAME_OPEN, TAIL_OPEN_HEAD + 1, TAIL_OPEN_HEAD + TAIL_PATH_MAX },
     { TAIL_FRAME_CLOSE, 0, 0 },
     { TAIL_FRAME_CREDIT, 4, 4 },
     { TAIL_FRAME_OPENED, 32, 32 },
@@ -15,6 +15,8 @@ static const struct {
     { TAIL_FRAME_ROTATED, 0, 0 },
     { TAIL_FRAME_ERROR, 1, 200 },
     { TAIL_FRAME_TICK, 0, 0 },
+    { TAIL_FRAME_BEHIND, 0, 0 },
+    { TAIL_FRAME_CAUGHT_UP, 0, 0 },
 };
 
 long tail_frame_parse(const uint8_t *data, size_t len, struct tail_frame *ret_frame)

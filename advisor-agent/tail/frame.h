@@ -20,10 +20,12 @@
 #define TAIL_CREDIT_MAX    (1u << 20)
 #define TAIL_OFFSET_END    UINT64_MAX /* OPEN: start at the size the file has then */
 #define TAIL_PAGE_FD       3
+#define TAIL_BEHIND_MS     5000
+#define TAIL_OPEN_HEAD     24 /* before the path */
 
 enum tail_frame_type {
     /* agent → helper */
-    TAIL_FRAME_OPEN = 1,   /* u64 offset, u64 max lag (0: none), path */
+    TAIL_FRAME_OPEN = 1,   /* u64 offset, u64 max lag (0: none), u64 born after (0: any), path */
     TAIL_FRAME_CLOSE = 2,
     TAIL_FRAME_CREDIT = 3, /* u32 bytes that may be sent on top */
     /* helper → agent */
@@ -33,6 +35,8 @@ enum tail_frame_type {
     TAIL_FRAME_ROTATED = 19,   /* another file is at the path; goes on at its 0 */
     TAIL_FRAME_ERROR = 20,     /* text; the helper tries again by itself */
     TAIL_FRAME_TICK = 21,      /* at least each second */
+    TAIL_FRAME_BEHIND = 22,    /* bytes of the file have waited for credit longer than TAIL_BEHIND_MS */
+    TAIL_FRAME_CAUGHT_UP = 23, /* none wait any more */
 };
 
 struct tail_frame {

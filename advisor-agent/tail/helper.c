@@ -55,6 +55,9 @@ struct file {
     ino_t ino;
     uint64_t offset;
     uint64_t max_lag;
+    uint64_t born_after_s; /* at the first open: what an older file holds is not the attempt's */
+    int64_t waits_ms; /* since when bytes have been unread for want of credit; 0: none */
+    bool behind;      /* as told */
     bool network;
     bool ready; /* may have unread bytes */
     bool rotated; /* another file is at the path; switch at the end of this one */
@@ -190,8 +193,10 @@ static void tell_error(struct file *f, const char *text)
 static void touch(const struct file *f)
 {
     __atomic_store_n(&page->current_id, f ? f->id : 0, __ATOMIC_SEQ_CST);
-    if (f)
+    if (f) {
         ADV_FAILPOINT("tail.hang");
+        ADV_FAILPOINT(strstr(f->path, "/hung/") ? "tail.hang_named" : "tail.other");
+    }
 }
 
 static void let_go(struct file *f)
@@ -224,6 +229,16 @@ static bool is_network(int fd)
     return false;
 }
 
+/* 0: the file system does not tell. */
+static int64_t born_s(int fd)
+{
+    struct statx sx;
+
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &sx) < 0 || !(sx.stx_mask & STATX_BTIME))
+        return 0;
+    return sx.stx_btime.tv_sec;
+}
+
 static void open_file(struct file *f, uint64_t offset)
 {
     struct stat st;
@@ -237,8 +252,11 @@ static void open_file(struct file *f, uint64_t offset)
         if (fd >= 0)
             (void) close(fd);
         touch(NULL);
-        if (e == ENOENT && f->offset == TAIL_OFFSET_END)
-            f->offset = 0; /* all of a file that comes later is new */
+        if (e == ENOENT) { /* all of a file that comes later is new */
+            f->born_after_s = 0;
+            if (f->offset == TAIL_OFFSET_END)
+                f->offset = 0;
+        }
         tell_error(f, e == ENOENT    ? "no such file"
                       : e == EACCES  ? "permission denied"
                       : e == ELOOP   ? "too many links"
@@ -253,7 +271,10 @@ static void open_file(struct file *f, uint64_t offset)
         return;
     }
     f->network = is_network(fd);
+    if (offset == 0 && f->born_after_s && born_s(fd) < (int64_t) f->born_after_s)
+        offset = TAIL_OFFSET_END;
     touch(NULL);
+    f->born_after_s = 0;
     f->fd = fd;
     f->dev = st.st_dev;
     f->ino = st.st_ino;
@@ -311,6 +332,26 @@ static void look(struct file *f)
         f->ready = true; /* the end of the old file makes the switch */
 }
 
+/* Bytes that were left unread for want of credit, until all are read. */
+static void count_wait(struct file *f, int64_t now)
+{
+    if (f->fd < 0 || !f->ready) {
+        f->waits_ms = 0;
+        if (f->behind)
+            send_frame(TAIL_FRAME_CAUGHT_UP, f->id, 0);
+        f->behind = false;
+        return;
+    }
+    if (!f->waits_ms && credit > 0)
+        return;
+    if (!f->waits_ms)
+        f->waits_ms = now;
+    if (f->behind || now - f->waits_ms <= TAIL_BEHIND_MS)
+        return;
+    f->behind = true;
+    send_frame(TAIL_FRAME_BEHIND, f->id, 0);
+}
+
 /* Sends at most one chunk. Returns true if something was sent. */
 static bool read_some(struct file *f)
 {
@@ -359,12 +400,12 @@ static void handle(const struct tail_frame *in)
 
     switch (in->type) {
     case TAIL_FRAME_OPEN: {
-        size_t n = in->len - 16;
-        if (f || n_files == TAIL_FILES_MAX || in->id == 0 || in->payload[16] != '/' ||
-            memchr(in->payload + 16, '\0', n))
+        size_t n = in->len - TAIL_OPEN_HEAD;
+        const uint8_t *text = in->payload + TAIL_OPEN_HEAD;
+        if (f || n_files == TAIL_FILES_MAX || in->id == 0 || *text != '/' || memchr(text, '\0', n))
             _exit(1);
         struct file *more = realloc(files, (n_files + 1) * sizeof(*files));
-        char *path = strndup((const char *) in->payload + 16, n);
+        char *path = strndup((const char *) text, n);
         if (!more || !path)
             _exit(1);
         files = more;
@@ -372,6 +413,7 @@ static void handle(const struct tail_frame *in)
         *f = (struct file) { .id = in->id, .path = path, .fd = -1, .wd = -1 };
         f->offset = tail_get(in->payload, 8);
         f->max_lag = tail_get(in->payload + 8, 8);
+        f->born_after_s = tail_get(in->payload + 16, 8);
         open_file(f, f->offset);
         break;
     }
@@ -456,6 +498,7 @@ static _Noreturn void run(void)
             if (now >= files[i].due_ms)
                 look(&files[i]);
             busy |= read_some(&files[i]);
+            count_wait(&files[i], now);
             if (files[i].due_ms < due)
                 due = files[i].due_ms;
         }

@@ -7,11 +7,16 @@
  * Credit: the helper process may send `credit` more bytes. It is granted from what is left of the
  * rate, of the user's bound and of the bound of all; so nothing read is ever thrown away here.
  *
+ * Fairness: users may be hostile, or just loud. Fresh rate is dealt out in equal shares; what a helper
+ * leaves of its share goes to all. Half of the memory serves only first grants of GRANT_MIN, because
+ * credit once given cannot be taken back. Helpers, and files of one helper, are served in turn.
+ *
  * Everything a proc sends is checked against what it was asked for: it runs as the user. A proc that
  * breaks the rules is killed. */
 
 #include "advisor-agent/tail/tail.h"
 
+#include <ctype.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,6 +64,7 @@ struct helper {
     struct tail_watch *watches;
     size_t credit; /* granted and not used */
     size_t queued;
+    uint64_t tokens; /* its own share of the rate */
     unsigned failures;
     unsigned abandoned;
     int64_t start_ms; /* next start */
@@ -75,6 +81,9 @@ struct tail_watch {
     uint64_t delivered;
     void *user;
     bool start_known;
+    const char *start_reason; /* if it is not known */
+    uint64_t born_after_s;    /* until it has been opened */
+    bool behind;
     bool hung;
     int64_t retry_ms;
     enum tail_state state;
@@ -99,7 +108,8 @@ struct tail_manager {
     uint32_t next_id;
     size_t n_files;
     size_t reserved; /* credit + queued over all helpers */
-    uint64_t tokens;
+    size_t queued;
+    uint64_t tokens; /* for whoever asks */
     int64_t tokens_ms;
     bool closing;
     bool delivering;
@@ -117,6 +127,23 @@ struct tail_start tail_start_rule(bool first, bool append, bool seen, uint64_t s
     if (seen)
         return (struct tail_start) { seen_size, true };
     return first ? (struct tail_start) { 0, false } : (struct tail_start) { TAIL_START_AT_END, false };
+}
+
+static bool has_number(const uint8_t *path, size_t len, const char *digits, size_t n)
+{
+    for (size_t i = 0; n > 0 && i + n <= len; i++)
+        if (memcmp(path + i, digits, n) == 0 && (i == 0 || !isdigit(path[i - 1])) &&
+            (i + n == len || !isdigit(path[i + n])))
+            return true;
+    return false;
+}
+
+bool tail_path_has_id(const void *path, size_t len, const char *id)
+{
+    size_t n = strspn(id, "0123456789");
+
+    return has_number(path, len, id, n) &&
+           (id[n] != '_' || has_number(path, len, id + n + 1, strspn(id + n + 1, "0123456789")));
 }
 
 /* State */
@@ -144,7 +171,9 @@ static void judge(struct tail_watch *w)
     else if (w->dropped)
         set_state(w, TAIL_STATE_PARTIAL, "shed under load");
     else if (!w->start_known)
-        set_state(w, TAIL_STATE_PARTIAL, "where the attempt begins in its file is not known");
+        set_state(w, TAIL_STATE_PARTIAL, w->start_reason);
+    else if (w->behind)
+        set_state(w, TAIL_STATE_PARTIAL, "behind");
     else
         set_state(w, TAIL_STATE_COMPLETE, "");
 }
@@ -305,12 +334,14 @@ static void send_frame(struct helper *h, enum tail_frame_type type, uint32_t id,
 
 static void send_open(struct tail_watch *w)
 {
-    uint8_t payload[16 + TAIL_PATH_MAX];
+    uint8_t payload[TAIL_OPEN_HEAD + TAIL_PATH_MAX];
 
+    w->behind = false;
     tail_put(payload, 8, w->offset);
     tail_put(payload + 8, 8, w->helper->m->cfg.max_lag_bytes);
-    memcpy(payload + 16, w->path, w->path_len);
-    send_frame(w->helper, TAIL_FRAME_OPEN, w->id, payload, 16 + w->path_len);
+    tail_put(payload + 16, 8, w->born_after_s);
+    memcpy(payload + TAIL_OPEN_HEAD, w->path, w->path_len);
+    send_frame(w->helper, TAIL_FRAME_OPEN, w->id, payload, TAIL_OPEN_HEAD + w->path_len);
 }
 
 static void grant(struct helper *h)
@@ -319,19 +350,23 @@ static void grant(struct helper *h)
     size_t used = h->credit + h->queued, allowed;
     uint8_t payload[4];
 
-    if (!h->proc || !h->proc->ticked || used >= m->cfg.max_buffered_user_bytes ||
-        m->reserved >= m->cfg.max_buffered_bytes)
+    if (!h->proc || !h->proc->ticked || used >= m->cfg.max_buffered_user_bytes)
         return;
     allowed = m->cfg.max_buffered_user_bytes - used;
-    if (allowed > m->cfg.max_buffered_bytes - m->reserved)
-        allowed = m->cfg.max_buffered_bytes - m->reserved;
-    if (allowed > m->tokens)
-        allowed = m->tokens;
+    size_t room = m->reserved < m->cfg.max_buffered_bytes / 2 ? m->cfg.max_buffered_bytes / 2 - m->reserved : 0;
+    if (room < GRANT_MIN && used == 0 && m->reserved + GRANT_MIN <= m->cfg.max_buffered_bytes)
+        room = GRANT_MIN;
+    if (allowed > room)
+        allowed = room;
+    if (allowed > h->tokens + m->tokens)
+        allowed = h->tokens + m->tokens;
     if (allowed < GRANT_MIN)
         return;
     h->credit += allowed;
     m->reserved += allowed;
-    m->tokens -= allowed;
+    uint64_t own = allowed < h->tokens ? allowed : h->tokens;
+    h->tokens -= own;
+    m->tokens -= allowed - own;
     tail_put(payload, 4, allowed);
     send_frame(h, TAIL_FRAME_CREDIT, 0, payload, sizeof(payload));
 }
@@ -352,6 +387,7 @@ static void queue(struct tail_watch *w, uint64_t offset, const uint8_t *data, si
     *w->last = c;
     w->last = &c->next;
     w->helper->queued += len;
+    w->helper->m->queued += len;
     w->helper->m->reserved += len;
 }
 
@@ -363,8 +399,33 @@ static void drop_chunk(struct tail_watch *w)
     if (!w->first)
         w->last = &w->first;
     w->helper->queued -= c->len;
+    w->helper->m->queued -= c->len;
     w->helper->m->reserved -= c->len;
     free(c);
+}
+
+/* To the end of the list: others come first next time. */
+static void last_in_turn(struct tail_manager *m, struct helper *h, struct tail_watch *w)
+{
+    struct helper **ph = &m->helpers;
+    struct tail_watch **pw = &h->watches;
+
+    for (struct helper **p = ph; *p; p = ph)
+        if (*p == h)
+            *p = h->next;
+        else
+            ph = &(*p)->next;
+    h->next = NULL;
+    *ph = h;
+    if (!w)
+        return;
+    for (struct tail_watch **p = pw; *p; p = pw)
+        if (*p == w)
+            *p = w->next;
+        else
+            pw = &(*p)->next;
+    w->next = NULL;
+    *pw = w;
 }
 
 static bool deliver_one(struct tail_manager *m)
@@ -386,8 +447,10 @@ static bool deliver_one(struct tail_manager *m)
                 }
                 w->delivered = end;
                 h->queued -= c->len;
+                m->queued -= c->len;
                 m->reserved -= c->len;
                 free(c);
+                last_in_turn(m, h, w);
                 return true;
             }
     return false;
@@ -434,7 +497,7 @@ static bool handle_data(struct helper *h, struct tail_watch *w, const struct tai
         judge(w);
         w->changed = true;
     }
-    if (!w->first && !h->m->delivering &&
+    if (h->m->queued == 0 && !h->m->delivering &&
         h->m->ops->on_data(h->m->ctx, w, offset, in->payload + 8, len, dropped)) {
         w->delivered = w->offset;
         return true;
@@ -457,6 +520,11 @@ static bool handle(struct helper *h, const struct tail_frame *in)
     case TAIL_FRAME_OPENED:
         if (!w)
             break;
+        if (w->born_after_s && w->offset == 0 && tail_get(in->payload + 24, 8) > 0) {
+            w->start_known = false;
+            w->start_reason = "the file is older than the attempt";
+        }
+        w->born_after_s = 0;
         w->offset = tail_get(in->payload + 24, 8);
         w->opened_once = true;
         w->error[0] = '\0';
@@ -473,6 +541,13 @@ static bool handle(struct helper *h, const struct tail_frame *in)
         w->offset = 0;
         if (m->ops->on_restart)
             m->ops->on_restart(m->ctx, w, in->type == TAIL_FRAME_ROTATED);
+        break;
+    case TAIL_FRAME_BEHIND:
+    case TAIL_FRAME_CAUGHT_UP:
+        if (!w)
+            break;
+        w->behind = in->type == TAIL_FRAME_BEHIND;
+        judge(w);
         break;
     case TAIL_FRAME_ERROR:
         if (!w)
@@ -649,14 +724,36 @@ static void count_abandoned(struct tail_manager *m)
         h->abandoned = stuck;
 }
 
+/* Equal shares of the fresh rate; what a helper has no use for goes to whoever asks. */
+static void deal(struct tail_manager *m, int64_t now)
+{
+    uint64_t fresh = (uint64_t) (now - m->tokens_ms) * m->cfg.rate_bytes_per_s / 1000, n = 0;
+
+    m->tokens_ms = now;
+    for (struct helper *h = m->helpers; h; h = h->next)
+        n++;
+    for (struct helper *h = m->helpers; h; h = h->next) {
+        uint64_t share = fresh / n, most = m->cfg.burst_bytes / n > GRANT_MIN ? m->cfg.burst_bytes / n : GRANT_MIN;
+        if (h->tokens + share > most)
+            share = h->tokens < most ? most - h->tokens : 0;
+        h->tokens += share;
+        m->tokens += fresh / n - share;
+    }
+    m->tokens += n ? fresh % n : fresh;
+    if (m->tokens > m->cfg.burst_bytes)
+        m->tokens = m->cfg.burst_bytes;
+    if (m->helpers)
+        last_in_turn(m, m->helpers, NULL);
+    if (m->queued)
+        tail_manager_resume(m);
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct tail_manager *m = timer->data;
     int64_t now = now_ms();
-    uint64_t fresh = (uint64_t) (now - m->tokens_ms) * m->cfg.rate_bytes_per_s / 1000;
 
-    m->tokens_ms = now;
-    m->tokens = m->tokens + fresh > m->cfg.burst_bytes ? m->cfg.burst_bytes : m->tokens + fresh;
+    deal(m, now);
     count_abandoned(m);
     for (struct helper *h = m->helpers, *next; h; h = next) {
         next = h->next;
@@ -785,6 +882,8 @@ int tail_watch(struct tail_manager *m, const struct tail_watch_args *args, struc
         m->next_id = 1;
     w->offset = args->start_offset;
     w->start_known = args->start_known;
+    w->start_reason = "where the attempt begins in its file is not known";
+    w->born_after_s = args->born_after_s > 0 ? (uint64_t) args->born_after_s : 0;
     w->user = args->user;
     w->last = &w->first;
     w->helper = h;
@@ -834,6 +933,11 @@ void tail_watch_rewind(struct tail_watch *w, uint64_t offset)
     w->offset = w->delivered = offset;
     if (!w->hung)
         send_open(w);
+}
+
+bool tail_watch_behind(const struct tail_watch *w)
+{
+    return w->behind || w->first;
 }
 
 void *tail_watch_user(const struct tail_watch *w)

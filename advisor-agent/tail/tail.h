@@ -7,9 +7,11 @@
  * does not end it, and the others go on without that file.
  *
  * Memory: bytes asked of the helpers plus bytes waiting here never exceed max_buffered_bytes in
- * all and max_buffered_user_bytes for one user; a consumer that says "not now" thereby stops the
+ * all (half of it for users who have nothing yet) and max_buffered_user_bytes
+ * for one user; a consumer that says "not now" thereby stops the
  * reading at its source, and the file itself is the buffer. A file whose unread rest grows beyond
- * max_lag_bytes is skipped ahead; what was left out is counted (PARTIAL).
+ * max_lag_bytes is skipped ahead; what was left out is counted (PARTIAL). A file whose bytes had to
+ * wait longer than 5 s is PARTIAL, "behind", until all of them are read.
  *
  * What cannot be known: bytes written and truncated away between two looks are lost unseen; a file
  * truncated and rewritten beyond the old position between two looks reads as one growing file; and
@@ -73,6 +75,9 @@ struct tail_watch_args {
     size_t path_len;
     uint64_t start_offset; /* or TAIL_START_AT_END: the size at the first look (0 if there is none) */
     bool start_known;      /* false: the state is PARTIAL from the beginning, and says why */
+    /* With start_offset 0: a file that exists and was not born after this (unix seconds), or whose file
+     * system does not tell, holds other attempts' bytes: it is read from its end, PARTIAL. 0: any. */
+    int64_t born_after_s;
     void *user;
 };
 
@@ -93,6 +98,9 @@ void *tail_watch_user(const struct tail_watch *w);
 /* Position after the last byte handed over. */
 uint64_t tail_watch_offset(const struct tail_watch *w);
 
+/* Are there bytes that are known to be written and not handed over? */
+bool tail_watch_behind(const struct tail_watch *w);
+
 /* Hands over again from @offset on, which is at most what was handed over: the consumer may have lost
  * it. Waiting bytes are dropped and read anew. */
 void tail_watch_rewind(struct tail_watch *w, uint64_t offset);
@@ -108,6 +116,10 @@ struct tail_start {
     bool known;
 };
 struct tail_start tail_start_rule(bool first, bool append, bool seen, uint64_t seen_size);
+
+/* Does the path name the job, so that the file can only be its own? "7" is no part of "17"; an array task's
+ * needs both its numbers; components of "56+1" write to one place, so the first is enough. */
+bool tail_path_has_id(const void *path, size_t len, const char *id);
 
 /* For tests: pid of the helper of @uid, 0 if there is none. */
 int tail_helper_pid(const struct tail_manager *m, uint32_t uid);

@@ -28,7 +28,7 @@ Test(tail_frame, refuses_what_is_no_frame)
         uint32_t len;
     } bad[] = { { 0, 0 },  { 99, 0 }, { TAIL_FRAME_TICK, 1 },  { TAIL_FRAME_DATA, 8 },
                 { TAIL_FRAME_DATA, TAIL_DATA_MAX + 9 }, { TAIL_FRAME_OPENED, 31 },
-                { TAIL_FRAME_ERROR, 201 }, { TAIL_FRAME_OPEN, 16 }, { TAIL_FRAME_CREDIT, 0xffffffff } };
+                { TAIL_FRAME_ERROR, 201 }, { TAIL_FRAME_OPEN, 24 }, { TAIL_FRAME_BEHIND, 1 }, { TAIL_FRAME_CREDIT, 0xffffffff } };
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
         uint8_t head[TAIL_FRAME_HEAD];
@@ -48,4 +48,20 @@ Test(tail_start, rule)
     cr_assert(s.offset == 0 && !s.known);
     s = tail_start_rule(false, true, false, 0);
     cr_assert(s.offset == TAIL_START_AT_END && !s.known);
+}
+
+Test(tail_start, paths_that_name_their_job)
+{
+    static const struct {
+        const char *path, *id;
+        bool has;
+    } t[] = { { "/w/slurm-17.out", "17", true },     { "/w/slurm-17.out", "7", false },
+              { "/w/17", "17", true },               { "/w/171/17x", "17", true },
+              { "/w/log.out", "17", false },         { "/w/slurm-46_5.out", "46_5", true },
+              { "/w/slurm-46.out", "46_5", false },  { "/w/46/5.log", "46_5", true },
+              { "/w/slurm-46_15.out", "46_5", false }, { "/w/56.out", "56+1", true },
+              { "/w/x", "", false } };
+
+    for (size_t i = 0; i < sizeof(t) / sizeof(*t); i++)
+        cr_assert_eq(tail_path_has_id(t[i].path, strlen(t[i].path), t[i].id), t[i].has, "%s %s", t[i].path, t[i].id);
 }

@@ -305,6 +305,98 @@ Test(tail, back_pressure_loses_nothing)
     cr_assert_eq(s1.dropped, 0);
 }
 
+/* Bytes that wait for the consumer are told of. */
+Test(tail, behind_until_caught_up)
+{
+    static char big[(1 << 20) + 1];
+    memset(big, 'y', 1 << 20);
+    put("a", big, 0);
+    refuse_data = true;
+    watch(&s1, "a", 0);
+    UNTIL(s1.state == TAIL_STATE_PARTIAL);
+    cr_assert_str_eq(s1.reason, "behind");
+    cr_assert(tail_watch_behind(s1.w));
+    refuse_data = false;
+    tail_manager_resume(m);
+    UNTIL(s1.data.len == 1 << 20 && s1.state == TAIL_STATE_COMPLETE);
+    cr_assert(!tail_watch_behind(s1.w));
+    cr_assert_eq(s1.dropped, 0);
+}
+
+static void slow(void)
+{
+    setup();
+    m = tail_manager_free(m);
+    struct tail_config cfg = { .helper_path = TAIL_HELPER, .min_uid = 1000, .rate_bytes_per_s = 65536, .burst_bytes = 65536,
+                               .max_buffered_bytes = 65536 };
+    cr_assert_eq(tail_manager_new(&loop, &cfg, &ops, NULL, &m, NULL), 0);
+}
+
+/* One user who writes more than can be read leaves another's lines where they are. */
+Test(tail_slow, a_flood_of_one_user_does_not_starve_another, .init = slow, .fini = teardown, .timeout = 60)
+{
+    static char big[(8 << 20) + 1];
+    memset(big, 'y', 8 << 20);
+    put("a", big, 0);
+    watch(&s1, "a", 0);
+    UNTIL(s1.data.len > 65536);
+    put("b", "", 0);
+    cr_assert_eq(chown(path_of("b"), OWNER - 1, OWNER - 1), 0);
+    const char *path = path_of("b");
+    struct tail_watch_args args = { .uid = OWNER - 1, .path = path, .path_len = strlen(path), .start_known = true,
+                                    .user = &s2 };
+    cr_assert_eq(tail_watch(m, &args, &s2.w, NULL), 0);
+    UNTIL(s2.opened);
+    for (int i = 1; i <= 20; i++) {
+        int fd = open(path, O_WRONLY | O_APPEND);
+        cr_assert_eq(write(fd, "line\n", 5), 5);
+        (void) close(fd);
+        int64_t end = adv_mono_us() + 2000000;
+        while (s2.data.len < (size_t) i * 5 && adv_mono_us() < end)
+            (void) uv_run(&loop, UV_RUN_ONCE);
+        cr_assert_eq(s2.data.len, (size_t) i * 5, "line %d is late", i);
+    }
+    cr_assert_lt(s1.data.len, 8 << 20, "the flood was over too early to tell");
+    cr_assert_eq(s2.state, TAIL_STATE_COMPLETE);
+}
+
+Test(tail, a_file_older_than_the_attempt)
+{
+    static const struct {
+        int64_t born;
+        const char *first, *all;
+        enum tail_state state;
+    } t[] = { { -10, "old\n", "old\nnew\n", TAIL_STATE_COMPLETE }, { 10, "", "new\n", TAIL_STATE_PARTIAL } };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
+        char name[2] = { (char) ('a' + i), '\0' };
+        const char *path = path_of(name);
+        struct tail_watch_args args = { .uid = OWNER, .path = path, .path_len = strlen(path), .start_known = true,
+                                        .born_after_s = adv_wall_us() / 1000000 + t[i].born, .user = &s1 };
+        put(name, "old\n", 0);
+        s1.opened = 0;
+        adv_buf_reset(&s1.data);
+        cr_assert_eq(tail_watch(m, &args, &s1.w, NULL), 0);
+        UNTIL(s1.opened && has(&s1, t[i].first) && s1.state == t[i].state);
+        if (t[i].state == TAIL_STATE_PARTIAL)
+            cr_assert_str_eq(s1.reason, "the file is older than the attempt");
+        /* A run of the helper later nothing has changed. */
+        cr_assert_eq(kill(tail_helper_pid(m, OWNER), SIGKILL), 0);
+        put(name, "new\n", O_APPEND);
+        UNTIL(has(&s1, t[i].all) && s1.state == t[i].state);
+        s1.w = tail_unwatch(s1.w);
+    }
+    /* What is made later is the attempt's. */
+    const char *path = path_of("later");
+    struct tail_watch_args args = { .uid = OWNER, .path = path, .path_len = strlen(path), .start_known = true,
+                                    .born_after_s = adv_wall_us() / 1000000 + 10, .user = &s1 };
+    adv_buf_reset(&s1.data);
+    cr_assert_eq(tail_watch(m, &args, &s1.w, NULL), 0);
+    UNTIL(s1.state == TAIL_STATE_LOST);
+    put("later", "all\n", 0);
+    UNTIL(has(&s1, "all\n") && s1.state == TAIL_STATE_COMPLETE);
+}
+
 Test(tail, runs_as_the_user_with_nothing_else)
 {
     char path[64], text[4096];
