@@ -19,7 +19,7 @@
 #define POLL_MAX_MS   1000
 #define ACCT_TRIES    5
 #define ACCT_PAUSE_MS 300
-#define FRESH_US      500000 /* a read older than this is not written on */
+#define STALE_MAX     3 /* times a write may come to its turn too late */
 
 enum { ACT_START, ACT_RESERVATION, ACT_WRITE, ACT_PAUSE, ACT_ACCOUNTING, ACT_ACCOUNTING_PAUSE };
 
@@ -38,7 +38,7 @@ struct act_task {
 
     int64_t deadline_us, sent_us, read_began_us, kill_at_boot_us;
     int poll_ms;
-    unsigned acct_tries;
+    unsigned acct_tries, stale;
     enum slurm_answer answer;
     struct adapter_result res;
     const char *notes[SLURM_NOTES_MAX + 2];
@@ -246,7 +246,7 @@ static void ask_accounting(struct act_task *p)
     const char *const argv[] = { "sacct", "-n", "-X", "-P", "-D", "-j", id, "-o", "JobID,Submit,State", NULL };
 
     p->t.step = ACT_ACCOUNTING;
-    slurm_task_run(&p->t, argv, 0);
+    slurm_task_run(&p->t, argv);
 }
 
 static void settle_reached(struct act_task *p)
@@ -356,8 +356,7 @@ static void send_command(struct act_task *p)
 {
     ADV_FAILPOINT("slurm.after_authorize");
     p->t.step = ACT_WRITE;
-    p->sent_us = slurm_now_us(p->t.a);
-    slurm_task_run(&p->t, p->argv, p->kill_at_boot_us);
+    slurm_task_write(&p->t, p->argv, p->kill_at_boot_us);
 }
 
 static bool same_plan(const struct slurm_plan *a, const struct slurm_plan *b)
@@ -400,7 +399,7 @@ static void on_authorized(void *arg, bool allowed, int64_t kill_at_boot_us)
     p->kill_at_boot_us = kill_at_boot_us;
     if (!allowed)
         finish_unsent(p, ADAPTER_REASON_LEASE_LOST);
-    else if (slurm_now_us(p->t.a) - p->read_began_us > FRESH_US && !slurm_guard_off("reread"))
+    else if (slurm_now_us(p->t.a) - p->read_began_us > SLURM_FRESH_US && !slurm_guard_off("reread"))
         slurm_find(p->t.a, p->action.id, on_reread, p);
     else
         send_command(p);
@@ -454,7 +453,7 @@ static void on_before(void *arg, enum adapter_found found, struct adapter_job_de
     if (p->action.verb == ADAPTER_VERB_CONSTRAIN && *d->reservation) {
         const char *const argv[] = { "scontrol", "-o", "show", "reservation", d->reservation, NULL };
         p->t.step = ACT_RESERVATION;
-        slurm_task_run(&p->t, argv, 0);
+        slurm_task_run(&p->t, argv);
         return;
     }
     ask_leave(p);
@@ -517,7 +516,12 @@ static void act_resume(struct slurm_task *t)
         return;
 
     case ACT_WRITE:
+        if (t->stale && ++p->stale < STALE_MAX) {
+            slurm_find(t->a, p->action.id, on_reread, p);
+            return;
+        }
         ADV_FAILPOINT("slurm.after_command");
+        p->sent_us = t->started_us; /* its credential cannot be older */
         p->answer = t->end == ADAPTER_RUN_EXITED ? slurm_parse_answer(t->err) : SLURM_ANSWER_UNCLEAR;
         if (t->end == ADAPTER_RUN_NOT_STARTED) {
             (void) slurm_task_error(t, p->argv[0], &p->res.err);

@@ -153,12 +153,17 @@ static enum adapter_reason guard_not_yet(const struct adapter_action *act, const
     return d->job.requeueable ? ADAPTER_REASON_ALREADY_SATISFIED : ADAPTER_REASON_OK;
 }
 
-/* Only the hold that a requeue made is ours to open. Another kind of hold is a person's. */
+/* Only the hold that a requeue made is ours to open, and only a job in it is ours to change. Another kind of hold is a
+ * person's. A job that cannot run with what it is given is changed back also when it is not held. */
 static enum adapter_reason guard_our_hold(const struct adapter_action *act, const struct adapter_job_detail *d)
 {
     if (d->job.held_by_requeue)
         return ADAPTER_REASON_OK;
-    return d->job.held ? ADAPTER_REASON_CONFLICT_USER_ACTION : ADAPTER_REASON_ALREADY_SATISFIED;
+    if (d->job.held)
+        return ADAPTER_REASON_CONFLICT_USER_ACTION;
+    if (act->verb == ADAPTER_VERB_CONSTRAIN)
+        return strcmp(d->job.reason, "BadConstraints") == 0 ? ADAPTER_REASON_OK : ADAPTER_REASON_WRONG_STATE;
+    return ADAPTER_REASON_ALREADY_SATISFIED;
 }
 
 /* The one sign an owner can give on a job held by us that is sure to be seen. */
@@ -186,7 +191,7 @@ static const struct {
     { "requeueable", V(PRESERVE) | V(INTERRUPT), guard_requeueable },
     { "not_yet", V(MAKE_REQUEUEABLE), guard_not_yet },
     { "comment", V(RELEASE) | V(CONSTRAIN), guard_comment },
-    { "our_hold", V(RELEASE), guard_our_hold },
+    { "our_hold", V(RELEASE) | V(CONSTRAIN), guard_our_hold },
 };
 
 enum adapter_reason slurm_guard(const struct adapter_action *action, const struct adapter_job_detail *before,

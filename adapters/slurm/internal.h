@@ -12,6 +12,7 @@
 #define SLURM_OUTPUT_MAX  (64u << 20) /* 10,000 jobs are 2 MB */
 #define SLURM_SITE_AGE_US (60 * INT64_C(1000000))
 #define SLURM_ARGV_MAX    16
+#define SLURM_FRESH_US    500000 /* a read older than this is not written on */
 
 struct slurm_cmd;
 
@@ -46,6 +47,8 @@ struct slurm_task {
     int step;
     /* the last command; the texts are the task's own and may be cut or stolen */
     enum adapter_run_end end;
+    bool stale;         /* a write that waited too long and was not started */
+    int64_t started_us; /* when it left the queue */
     int exit_code;
     char *out, *err;
     size_t out_len;
@@ -56,8 +59,11 @@ void slurm_task_done(struct slurm_task *t);
 /* All three call resume later, once. */
 void slurm_task_start(struct slurm_task *t);
 void slurm_task_sleep(struct slurm_task *t, int ms);
-/* argv[0] is a bare tool name. @kill_at_boot_us: 0 for reads. */
-void slurm_task_run(struct slurm_task *t, const char *const argv[], int64_t kill_at_boot_us);
+/* argv[0] is a bare tool name. */
+void slurm_task_run(struct slurm_task *t, const char *const argv[]);
+/* A write goes before all reads that wait. It is not started when it has waited longer than SLURM_FRESH_US:
+ * then `stale` is set, and the task reads again. */
+void slurm_task_write(struct slurm_task *t, const char *const argv[], int64_t kill_at_boot_us);
 /* Did the last command exit with 0? */
 bool slurm_task_ok(const struct slurm_task *t);
 /* What it said, as an error. */

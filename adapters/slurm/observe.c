@@ -145,7 +145,7 @@ static void ask_list(struct observe_task *p)
     const char *const argv[] = { "squeue", "-h", "-r", "-a", "-t", "all", "-O", fmt.data, NULL };
     p->t.step = OBSERVE_LIST;
     p->began_wall_us = r->ops->wall_us(r);
-    slurm_task_run(&p->t, argv, 0);
+    slurm_task_run(&p->t, argv);
 }
 
 static void ping(struct observe_task *p, int step)
@@ -153,7 +153,7 @@ static void ping(struct observe_task *p, int step)
     static const char *const argv[] = { "scontrol", "ping", NULL };
 
     p->t.step = step;
-    slurm_task_run(&p->t, argv, 0);
+    slurm_task_run(&p->t, argv);
 }
 
 static void mass_unknown(struct observe_task *p, size_t missing)
@@ -183,7 +183,7 @@ static void ask_accounting(struct observe_task *p)
     }
     const char *const argv[] = { "sacct", "-n", "-X", "-P", "-j", ids.data, "-o", "JobID,Submit,State", NULL };
     p->t.step = OBSERVE_ACCOUNTING;
-    slurm_task_run(&p->t, argv, 0);
+    slurm_task_run(&p->t, argv);
 }
 
 /* The list is there and we saw everything: is it plausible? */

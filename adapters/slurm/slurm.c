@@ -23,6 +23,8 @@ struct slurm_cmd {
     struct slurm_cmd *next;
     struct slurm_task *task;
     char *argv[SLURM_ARGV_MAX + 1];
+    bool write; /* to the scheduler */
+    int64_t queued_us;
     int64_t kill_at_boot_us;
 };
 
@@ -67,6 +69,7 @@ static void set_result(struct slurm_task *t, const struct adapter_run_result *re
 {
     free(t->out);
     free(t->err);
+    t->stale = false;
     t->end = res->end;
     t->exit_code = res->exit_code;
     t->out = dup_text(res->out, res->out_len);
@@ -75,6 +78,7 @@ static void set_result(struct slurm_task *t, const struct adapter_run_result *re
 }
 
 static void start_next(struct slurm_adapter *a);
+static void refuse(struct slurm_task *t, const char *why);
 
 static void cmd_free(struct slurm_cmd *c)
 {
@@ -115,6 +119,14 @@ static void start_next(struct slurm_adapter *a)
         (void) snprintf(path, sizeof(path), "PATH=%s", inherited ? inherited : "/usr/bin:/bin");
         if (!(a->queue = c->next))
             a->queue_tail = &a->queue;
+        c->task->started_us = slurm_now_us(a);
+        if (c->write && c->task->started_us - c->queued_us > SLURM_FRESH_US && !slurm_guard_off("queued")) {
+            struct slurm_task *t = c->task;
+            cmd_free(c);
+            refuse(t, "what was read before it is old by now");
+            t->stale = true;
+            continue;
+        }
         a->running++;
         a->host->runner->ops->run(a->host->runner, (const char *const *) c->argv, &opts, on_cmd, c->task);
         cmd_free(c);
@@ -162,7 +174,7 @@ static void refuse(struct slurm_task *t, const char *why)
     slurm_task_start(t);
 }
 
-void slurm_task_run(struct slurm_task *t, const char *const argv[], int64_t kill_at_boot_us)
+static void enqueue(struct slurm_task *t, const char *const argv[], bool write, int64_t kill_at_boot_us)
 {
     struct slurm_adapter *a = t->a;
     struct adv_err err;
@@ -187,10 +199,28 @@ void slurm_task_run(struct slurm_task *t, const char *const argv[], int64_t kill
         }
     }
     c->task = t;
+    c->write = write;
+    c->queued_us = slurm_now_us(a);
     c->kill_at_boot_us = kill_at_boot_us;
-    *a->queue_tail = c;
-    a->queue_tail = &c->next;
+    struct slurm_cmd **pp = a->queue_tail;
+    if (write) /* before all reads: what it was decided on ages */
+        for (pp = &a->queue; *pp && (*pp)->write;)
+            pp = &(*pp)->next;
+    c->next = *pp;
+    *pp = c;
+    if (!c->next)
+        a->queue_tail = &c->next;
     start_next(a);
+}
+
+void slurm_task_run(struct slurm_task *t, const char *const argv[])
+{
+    enqueue(t, argv, false, 0);
+}
+
+void slurm_task_write(struct slurm_task *t, const char *const argv[], int64_t kill_at_boot_us)
+{
+    enqueue(t, argv, true, kill_at_boot_us);
 }
 
 bool slurm_task_ok(const struct slurm_task *t)
@@ -247,7 +277,7 @@ static void sight_resume(struct slurm_task *t)
     case 0:
         t->step = 1;
         if (s->fresh || !a->site_known || slurm_now_us(a) - a->site_read_us > SLURM_SITE_AGE_US) {
-            slurm_task_run(t, config_argv, 0);
+            slurm_task_run(t, config_argv);
             return;
         }
         break;
@@ -292,7 +322,7 @@ static void sight_resume(struct slurm_task *t)
     (void) snprintf(users, sizeof(users), "users=%s", a->user);
     const char *const assoc_argv[] = { "scontrol", "-o", "show", "assoc_mgr", "flags=users", users, NULL };
     t->step = 2;
-    slurm_task_run(t, assoc_argv, 0);
+    slurm_task_run(t, assoc_argv);
 }
 
 void slurm_sight(struct slurm_adapter *a, bool fresh, bool want_privilege, slurm_sight_cb cb, void *arg)
@@ -350,7 +380,7 @@ static void ask_detail(struct find_task *f)
         abort();
     const char *const argv[] = { "squeue", "-h", "-r", "-t", "all", "-j", f->query, "-O", fmt.data, NULL };
     f->t.step = FIND_DETAIL;
-    slurm_task_run(&f->t, argv, 0);
+    slurm_task_run(&f->t, argv);
 }
 
 static void on_find_sight(void *arg, enum adapter_sight sight, enum adapter_privilege privilege,
@@ -378,7 +408,7 @@ static void ask_end_state(struct find_task *f)
     const char *const argv[] = { "scontrol", "show", "job", f->query, "--json=v0.0.42", NULL };
 
     f->t.step = FIND_END_STATE;
-    slurm_task_run(&f->t, argv, 0);
+    slurm_task_run(&f->t, argv);
 }
 
 static void find_resume(struct slurm_task *t)
@@ -427,7 +457,7 @@ static void find_resume(struct slurm_task *t)
         t->step = FIND_EXCLUDED;
         const char *const argv[] = { "squeue", "-h", "-r", "-t", "all", "-j", f->query, "-o", SLURM_EXCLUDED_FORMAT,
                                      NULL };
-        slurm_task_run(t, argv, 0);
+        slurm_task_run(t, argv);
         return;
 
     case FIND_EXCLUDED:
@@ -452,7 +482,7 @@ static void find_resume(struct slurm_task *t)
             return;
         }
         t->step = FIND_PROBE;
-        slurm_task_run(t, probe_argv, 0);
+        slurm_task_run(t, probe_argv);
         return;
 
     case FIND_PROBE:
@@ -557,7 +587,7 @@ static void nodes_resume(struct slurm_task *t)
     struct adapter_node_list *l;
 
     if (t->step++ == 0) {
-        slurm_task_run(t, argv, 0);
+        slurm_task_run(t, argv);
         return;
     }
     if (slurm_task_ok(t)) {

@@ -31,6 +31,8 @@ struct bench {
     char note[256], argv[512];
     int done;
     enum adapter_found found;
+    adapter_timer_cb later;
+    adapter_authorize_cb cb;
 };
 
 static void authorize(void *ctx, const struct adapter_write *w, adapter_authorize_cb cb, void *arg)
@@ -145,6 +147,10 @@ static void act(struct bench *b, const struct adapter_action *action)
     cr_assert_null(runner_scripted_error(b->host.runner), "%s", runner_scripted_error(b->host.runner));
 }
 
+#define NODES                                                                                                   \
+    "> sinfo **\n? any\n< n1|idle|main*|a,b|none|\n< n2|mixed|main*|a|none|\n< n3|drained|main*|a,b|bad|\n"             \
+    "< n4|idle|other|a|none|\n< n5|reserved|main*|a|none|\n"
+
 #define HELD "job requeued in held state"
 #define ENDED(s, why) { .state = (s), .reason = (why) }
 
@@ -175,6 +181,12 @@ Test(act, before_the_write)
           ADAPTER_REASON_CONFLICT_USER_ACTION },
         { "release with another comment", ADAPTER_VERB_RELEASE,
           { .state = "PENDING", .held = true, .reason = HELD, .comment = "hands off" }, ADAPTER_REASON_CONFLICT_USER_ACTION },
+        { "constrain of a user's hold", ADAPTER_VERB_CONSTRAIN, { .state = "PENDING", .held = true, .reason = "JobHeldUser" },
+          ADAPTER_REASON_CONFLICT_USER_ACTION },
+        { "constrain of a job that is free", ADAPTER_VERB_CONSTRAIN, { .state = "PENDING", .reason = "Priority" },
+          ADAPTER_REASON_WRONG_STATE },
+        { "constrain with another comment", ADAPTER_VERB_CONSTRAIN,
+          { .state = "PENDING", .held = true, .reason = HELD, .comment = "hands off" }, ADAPTER_REASON_CONFLICT_USER_ACTION },
         { "release of a failed job", ADAPTER_VERB_RELEASE, { 0 }, ADAPTER_REASON_WRONG_STATE },
         { "cancel of a completed job", ADAPTER_VERB_CANCEL, ENDED("COMPLETED", "None"), ADAPTER_REASON_COMPLETED },
     };
@@ -182,6 +194,8 @@ Test(act, before_the_write)
     for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
         struct bench b;
         setup(&b);
+        if (t[i].verb == ADAPTER_VERB_CONSTRAIN)
+            (void) adv_buf_append_str(&b.script, NODES);
         expect_read(&b, "7", &t[i].job);
         act(&b, &(struct adapter_action) { .verb = t[i].verb, .id = "7", .expect_submit_s = 1000, .expect_comment = "" });
         cr_expect_eq(b.res.reason, t[i].reason, "%s: %s", t[i].name, adapter_reason_name(b.res.reason));
@@ -315,6 +329,64 @@ Test(act, no_leave)
     teardown(&b);
 }
 
+static void on_listed(void *arg, struct adapter_node_list *l)
+{
+    (void) adapter_node_list_free(l);
+}
+
+static void busy_authorize(void *ctx, const struct adapter_write *w, adapter_authorize_cb cb, void *arg)
+{
+    struct bench *b = ctx;
+
+    for (int i = 0; i < 4; i++) /* all places are taken when it is allowed */
+        b->a->ops->nodes(b->a, on_listed, b);
+    b->host.runner->ops->after(b->host.runner, 1, b->later, arg);
+    b->asked++;
+    b->cb = cb;
+}
+
+static struct bench *late;
+static void allow_later(void *arg)
+{
+    late->cb(arg, true, 0);
+}
+
+/* A write that waited behind other commands is not carried out on what was read before. */
+Test(act, waited_in_the_queue)
+{
+    static const struct {
+        struct fake now;
+        enum adapter_reason reason;
+        enum adapter_command command;
+    } t[] = { { { 0 }, ADAPTER_REASON_OK, ADAPTER_COMMAND_ACCEPTED },
+              { ENDED("CANCELLED", "None"), ADAPTER_REASON_CANCELLED_BY_USER, ADAPTER_COMMAND_NOT_SENT } };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
+        struct bench b;
+        setup(&b);
+        late = &b;
+        b.later = allow_later;
+        expect_read(&b, "7", &(struct fake) { 0 });
+        (void) adv_buf_append_str(&b.script, "> sinfo **\n? any\n@ 700\n< n1|idle|main*|a,b|none|\n");
+        expect_read(&b, "7", &t[i].now);
+        if (t[i].command == ADAPTER_COMMAND_ACCEPTED) {
+            (void) adv_buf_append_str(&b.script, "> scontrol requeuehold 7\n");
+            expect_read(&b, "7", &(struct fake) AFTER);
+        }
+        open_adapter(&b);
+        b.host.authorize = busy_authorize;
+        b.a->ops->act(b.a, &(struct adapter_action) { .verb = ADAPTER_VERB_PRESERVE, .id = "7", .expect_submit_s = 1000 },
+                      on_act, &b);
+        runner_scripted_spin(b.host.runner, 3600000);
+        cr_expect_eq(b.done, 1);
+        cr_expect_eq(b.asked, 1);
+        cr_expect_eq(b.res.reason, t[i].reason, "%zu: %s", i, adapter_reason_name(b.res.reason));
+        cr_expect_eq(b.res.command, t[i].command);
+        cr_expect_null(runner_scripted_error(b.host.runner), "%s", runner_scripted_error(b.host.runner));
+        teardown(&b);
+    }
+}
+
 /* Two restarts instead of one: somebody acted in between. Accounting says what was brought back. */
 Test(act, revived_in_between)
 {
@@ -383,10 +455,6 @@ Test(act, completing)
     }
 }
 
-#define NODES                                                                                                   \
-    "> sinfo **\n? any\n< n1|idle|main*|a,b|none|\n< n2|mixed|main*|a|none|\n< n3|drained|main*|a,b|bad|\n"             \
-    "< n4|idle|other|a|none|\n< n5|reserved|main*|a|none|\n"
-
 /* One update with both parts, computed from a fresh read. */
 Test(act, constrain)
 {
@@ -399,6 +467,8 @@ Test(act, constrain)
         enum adapter_reason reason;
         const char *note;
     } t[] = {
+        { "cannot run", { .eligible = 1203, .excluded = "n[1-2]", .reason = "BadConstraints" }, { 0 }, { "n1" }, 0,
+          "scontrol update JobId=7 ExcNodeList=n2", ADAPTER_REASON_OK, NULL },
         { "plain", { .eligible = 1321 }, { "n1" }, { 0 }, 0, "scontrol update JobId=7 ExcNodeList=n1 StartTime=uts1203",
           ADAPTER_REASON_OK, NULL },
         { "120 as well", { .eligible = 1320 }, { "n1" }, { 0 }, 0,
@@ -450,7 +520,8 @@ Test(act, constrain)
         job.restarts = 1;
         job.submit = 1200;
         job.held = true;
-        job.reason = HELD;
+        if (!job.reason)
+            job.reason = HELD;
         (void) adv_buf_append_str(&b.script, NODES);
         expect_read(&b, "7", &job);
         if (job.reservation)
