@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Advisor API over mTLS as another language sees it: who may call, lists, pages, watches, sessions, durability."""
 import os
+import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
@@ -161,6 +163,9 @@ def pages():
             grpc.StatusCode.INVALID_ARGUMENT, "PAGE_SIZE_OUT_OF_RANGE")
     refused(lambda: fleet.ListClusters(api.ListClustersRequest(page_token="zz"), timeout=5),
             grpc.StatusCode.INVALID_ARGUMENT, "PAGE_TOKEN_INVALID")
+    for parent in ("/", "//", "clusters", "clusters/", "clusters//jobs"):
+        refused(lambda: api.JobServiceStub(admin).ListJobs(api.ListJobsRequest(parent=parent), timeout=5),
+                grpc.StatusCode.INVALID_ARGUMENT, "NAME_MALFORMED")
     jobs_token = "6a6f62733a78"  # a well-formed token of another list
     refused(lambda: fleet.ListClusters(api.ListClustersRequest(page_token=jobs_token), timeout=5),
             grpc.StatusCode.INVALID_ARGUMENT, "PAGE_TOKEN_INVALID")
@@ -354,10 +359,130 @@ def nothing_destructive_before_resync():
     b.close()
 
 
+def fill(path):
+    """Takes all the room there is."""
+    with open(path, "wb", buffering=0) as f:
+        for size in (1 << 16, 4096, 512):
+            try:
+                while True:
+                    f.write(b"x" * size)
+            except OSError:
+                pass
+
+
+@case
+def a_full_disk_loses_nothing():
+    with tempfile.TemporaryDirectory(prefix="advfull-") as folder:
+        mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "advfull", folder], capture_output=True, text=True)
+        if mount.returncode != 0:
+            raise advstack.Skip(f"no mount here: {mount.stderr.strip()}")
+        try:
+            full_disk(folder)
+        finally:
+            subprocess.run(["umount", "-l", folder], check=True)
+
+
+def full_disk(folder):
+    c = advstack.Advisord(**{"store.path": f"{folder}/advisor.db"})
+    ch = c.channel("admin:root")
+    f = api.FleetServiceStub(ch)
+    f.CreateCluster(api.CreateClusterRequest(cluster_id="disk"), timeout=10)
+    a = advstack.FakeAgent(api, c.channel("agent:disk"), "disk")
+    a.wait("welcome")
+    known = [job(str(i), "RUNNING", i + 1) for i in range(50)]
+    full(a, *known)
+    fill(f"{folder}/ballast")
+    told, refusal = [], None
+    for i in range(3000):  # room that SQLite holds already is used up first
+        try:
+            f.CreateCluster(api.CreateClusterRequest(cluster_id=f"c{i}"), timeout=10)
+            told.append(f"clusters/c{i}")
+        except grpc.RpcError as e:
+            refusal = e
+            break
+    assert refusal is not None, "the disk never filled up"
+    assert refusal.code() == grpc.StatusCode.UNAVAILABLE, refusal
+    details = dict(refusal.trailing_metadata()).get("grpc-status-details-bin", b"")
+    assert b"STORE_UNAVAILABLE" in details and b"RetryInfo" in details and "full" in refusal.details(), refusal
+    e = a.wait_end()  # the agent is told to come back
+    assert e.code() == grpc.StatusCode.UNAVAILABLE, e
+    assert b"RetryInfo" in dict(e.trailing_metadata()).get("grpc-status-details-bin", b""), e
+
+    def refused_now():  # between two tries the state was read again and reads are answered; writes are not
+        try:
+            f.CreateCluster(api.CreateClusterRequest(cluster_id="more"), timeout=10)
+        except grpc.RpcError as err:
+            return err.code() == grpc.StatusCode.UNAVAILABLE
+        raise AssertionError("written on a full disk")
+    for _ in range(3):
+        assert refused_now()
+        time.sleep(0.6)
+    os.unlink(f"{folder}/ballast")
+
+    def writes():
+        try:
+            f.CreateCluster(api.CreateClusterRequest(cluster_id="after"), timeout=10)
+            return True
+        except grpc.RpcError as err:
+            assert err.code() == grpc.StatusCode.UNAVAILABLE, err
+            return False
+    wait_for("writes to work again", writes, 20)
+    b = advstack.FakeAgent(api, c.channel("agent:disk"), "disk")
+    b.wait("welcome")
+    full(b, *known)
+    b.close()
+
+    def check():
+        names, token = set(), ""
+        while True:
+            r = f.ListClusters(api.ListClustersRequest(page_size=1000, page_token=token), timeout=10)
+            names |= {x.name for x in r.clusters}
+            token = r.next_page_token
+            if not token:
+                break
+        assert names == set(told) | {"clusters/disk", "clusters/after"}, names ^ set(told)
+        jobs = api.JobServiceStub(ch).ListJobs(api.ListJobsRequest(parent="clusters/disk", page_size=1000), timeout=10).jobs
+        assert {j.job_id for j in jobs} == {j.job_id for j in known}, jobs
+    check()
+    c.kill()
+    c.start()
+    ch = c.channel("admin:root")
+    f = api.FleetServiceStub(ch)
+    check()
+    c.stop()
+
+
+@case
+def an_agent_that_vanishes_while_its_message_waits():
+    c = advstack.Advisord()
+    f = api.FleetServiceStub(c.channel("admin:root"))
+    f.CreateCluster(api.CreateClusterRequest(cluster_id="gone"), timeout=10)
+    c.stop()
+    go = f"{c.dir}/go"
+    c.start(env={"ADVISOR_FAILPOINT": f"sqlite.before_commit=pause:{go}@2"})  # after Hello; nothing in other builds
+    f = api.FleetServiceStub(c.channel("admin:root"))
+    a = advstack.FakeAgent(api, c.channel("agent:gone"), "gone")
+    a.wait("welcome")
+    slow = f.CreateCluster.future(api.CreateClusterRequest(cluster_id="slow"), timeout=20)
+    time.sleep(0.3)
+    jobs = [job(str(i), "RUNNING", i + 1, state_raw="RUNNING" * 9) for i in range(300)]
+    digest = NODES_DIGEST
+    for j in jobs:
+        digest ^= j.hash
+    a.numbered(state_update=api.StateUpdate(full_begin=True, full_end=True, jobs=jobs, nodes=nodes(), digest=digest))
+    time.sleep(0.5)
+    a.close()
+    time.sleep(0.5)
+    open(go, "w").close()
+    slow.result()
+    wait_for("the agent to be missed", lambda: f.GetCluster(api.GetClusterRequest(name="clusters/gone"), timeout=10)
+             .cluster.agent_state == api.AGENT_STATE_UNREACHABLE)
+    c.stop()
+
+
 @case
 def second_advisord_is_refused():
     env = {**os.environ}
-    import subprocess
     p = subprocess.run([os.environ["ADVISORD"], "--config", f"{d.dir}/advisord.yaml", "--listen", "127.0.0.1:0",
                         "--port_file", f"{d.dir}/port2"], capture_output=True, timeout=60, env=env)
     assert p.returncode == 1 and b"another advisord" in p.stderr, p
@@ -368,7 +493,6 @@ def second_advisord_is_refused():
 
 @case
 def bad_configuration_is_explained():
-    import subprocess
     path = f"{d.dir}/bad.yaml"
     for text, words in (("listen: [x]\nagnet: {lease: 4s}\n", ["bad.yaml", ":2", "agnet"]),
                         ("agent: {lease: 4 parsecs}\n", ["agent.lease", ":1"]),

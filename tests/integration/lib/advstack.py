@@ -16,7 +16,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from advlab import wait_for  # noqa: E402
+from advlab import Skip, wait_for  # noqa: E402
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
 
@@ -481,6 +481,8 @@ def run(cases):
         try:
             f()
             print(f"ok {f.__name__}", flush=True)
+        except Skip as e:
+            print(f"skip {f.__name__} {e}", flush=True)
         except Exception as e:  # one broken case must not hide the others
             failed += 1
             print(f"not ok {f.__name__} {str(e).splitlines()[0] if str(e) else type(e).__name__}", flush=True)
