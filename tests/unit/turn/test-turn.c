@@ -439,7 +439,7 @@ Test(turn, random_failures_lose_nothing_acknowledged)
             while (!turn_ready(t))
                 (void) uv_run(&loop, UV_RUN_ONCE);
         }
-        if (failed > 12)
+        if (failed > 5)
             break; /* a second each */
         nothing_unwritten();
         for (size_t k = 0; k < i; k++) {
