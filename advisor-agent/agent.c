@@ -18,6 +18,7 @@
 #define INSPECTS_MAX      2
 #define FOCUS_PARALLEL    2
 #define DESCRIBE_RETRY_US 5000000
+#define GIVE_UP_MS        300000
 
 /* Helpers */
 
@@ -157,7 +158,8 @@ static void op_heartbeat(void *ctx, advisor_v1_Heartbeat *h)
     h->observation_age_ms = age > fresh ? (uint64_t) (age / 1000) : 0;
 }
 
-/* Returns false if the epoch could not be made durable: then the lease is not taken. */
+/* Returns false if the epoch could not be made durable: then the lease is not taken, and the session is
+ * given up, so that a standby, whose journal may be in better health, gets it. */
 static bool take_grant(struct agent *a, const advisor_v1_LeaseGrant *g, int64_t sent_boot_us)
 {
     struct journal_epoch e = { g->epoch.term, g->epoch.counter };
@@ -168,12 +170,14 @@ static bool take_grant(struct agent *a, const advisor_v1_LeaseGrant *g, int64_t 
     if (!g->has_epoch)
         return false;
     if (journal_note_epoch(a->journal, e, &err) < 0) {
-        adv_error("agent", "the lease is not taken, the epoch cannot be journalled",
+        adv_error("agent", "the lease is not taken, the epoch cannot be journalled; staying away for a while",
                   ADV_FS("why", err.msg));
+        lease_drop(&a->lease);
+        session_give_up(a->session, "the epoch cannot be journalled", GIVE_UP_MS);
         return false;
     }
     bool fresh = !a->lease.held || journal_epoch_cmp(e, a->lease.epoch) != 0;
-    lease_grant(&a->lease, e, g->lease_ms, sent_boot_us,
+    lease_grant(&a->lease, e, g->lease_ms, sent_boot_us, adv_boot_us(),
                 g->settle || (fresh && (g->open_intents_count > 0 || own_open)));
     if (fresh)
         adv_info("agent", "lease granted", ADV_FU("term", e.term), ADV_FU("counter", e.counter),
@@ -204,9 +208,9 @@ static void op_welcome(void *ctx, const advisor_v1_Welcome *w, int64_t sent_boot
 
     a->session_up_us = adv_mono_us();
     take_mode(a, w->cluster_mode);
-    if (w->has_grant)
-        (void) take_grant(a, &w->grant, sent_boot_us);
-    else
+    if (w->has_grant && !take_grant(a, &w->grant, sent_boot_us))
+        return;
+    if (!w->has_grant)
         adv_info("agent", "standing by", ADV_FS("holder", w->lease_holder));
     if (w->send_snapshot)
         snapshot_restart(a->snapshot);
@@ -250,10 +254,17 @@ static void op_focus(void *ctx, const advisor_v1_Focus *f)
 {
     struct agent *a = ctx;
 
+    struct focus old[FOCUS_MAX];
+    size_t n_old = a->n_focus;
+
+    memcpy(old, a->focus, sizeof(old));
     a->n_focus = 0;
     for (pb_size_t i = 0; i < f->job_ids_count && a->n_focus < FOCUS_MAX; i++) {
-        (void) snprintf(a->focus[a->n_focus].id, sizeof(a->focus[0].id), "%s", f->job_ids[i]);
-        a->focus[a->n_focus++].busy = false;
+        struct focus *to = &a->focus[a->n_focus++];
+        (void) snprintf(to->id, sizeof(to->id), "%s", f->job_ids[i]);
+        to->busy = false;
+        for (size_t k = 0; k < n_old; k++) /* a look under way goes on */
+            to->busy = to->busy || (old[k].busy && strcmp(old[k].id, to->id) == 0);
     }
     a->focus_until_us = adv_mono_us() + (int64_t) f->for_ms * 1000;
 }
@@ -379,6 +390,7 @@ static void on_look(void *arg, enum adapter_found found, struct adapter_job_deta
     struct agent *a = l->a;
 
     if (l->focus) {
+        a->focus_looks--;
         for (size_t i = 0; i < a->n_focus; i++)
             if (strcmp(a->focus[i].id, l->id) == 0)
                 a->focus[i].busy = false;
@@ -435,8 +447,8 @@ static void on_observed(void *arg, struct adapter_observation *o)
             adv_warn("agent", "jobs are left out until the next look", ADV_FS("why", err.msg));
         if (journal_batch_commit(a->journal, &err) < 0)
             adv_warn("agent", "first submit times are not durable yet", ADV_FS("why", err.msg));
-        a->good_read_us = adv_mono_us();
-        lease_good_read(&a->lease, adv_boot_us(), a->bound_ms);
+        a->good_read_us = a->observe_began_us;
+        lease_good_read(&a->lease, a->observe_began_boot_us, a->bound_ms);
         start_inspects(a);
         changed(a);
     } else if (!a->closing && adv_log_ratelimit(&limit, 1)) {
@@ -510,17 +522,15 @@ static void on_described(void *arg, const struct adapter_description *d, const s
 /* Some at a time, in turn: a mass failure must not become a flood of reads. */
 static void look_at_focus(struct agent *a, int64_t now)
 {
-    unsigned busy = 0;
-
     if (now >= a->focus_until_us || now < a->next_focus_us)
         return;
     a->next_focus_us = now + a->cfg->focus_ms * 1000;
-    for (size_t i = 0; i < a->n_focus; i++)
-        busy += a->focus[i].busy;
-    for (size_t i = 0; i < a->n_focus && busy < FOCUS_PARALLEL; i++) {
+    for (size_t i = 0; i < a->n_focus && a->focus_looks < FOCUS_PARALLEL; i++) {
         size_t k = a->focus_turn++ % a->n_focus;
-        if (!a->focus[k].busy)
-            busy += a->focus[k].busy = look(a, a->focus[k].id, true);
+        if (!a->focus[k].busy && look(a, a->focus[k].id, true)) {
+            a->focus[k].busy = true;
+            a->focus_looks++;
+        }
     }
 }
 
@@ -537,6 +547,8 @@ static void on_tick(uv_timer_t *timer)
     if (!a->observing && now >= a->next_poll_us) {
         a->observing = true;
         a->next_poll_us = now + a->cfg->poll_ms * 1000;
+        a->observe_began_us = now;
+        a->observe_began_boot_us = adv_boot_us();
         a->adapter->ops->observe(a->adapter, on_observed, a);
         /* The ceiling is looked at before each write anyway; this is for people to see it. */
         agent_look_at_ceiling(a);

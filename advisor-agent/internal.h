@@ -62,14 +62,15 @@ struct agent {
     /* Polling. */
     bool describing, observing, reading_nodes;
     int64_t next_poll_us, next_nodes_us, next_focus_us, next_describe_us;
-    int64_t observe_began_boot_us;
+    int64_t observe_began_us, observe_began_boot_us; /* the poll under way */
     int64_t good_read_us; /* begun; 0: never */
     unsigned inspecting;
-    struct {
+    struct focus {
         char id[JOURNAL_JOB_SIZE];
         bool busy;
     } focus[FOCUS_MAX];
     size_t n_focus, focus_turn;
+    unsigned focus_looks; /* under way, also at jobs that have left the list */
     int64_t focus_until_us;
 
     struct order *orders;

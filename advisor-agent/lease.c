@@ -3,7 +3,7 @@
 #include "advisor-agent/lease.h"
 
 void lease_grant(struct lease *l, struct journal_epoch epoch, uint32_t lease_ms,
-                 int64_t sent_boot_us, bool settle)
+                 int64_t sent_boot_us, int64_t now_boot_us, bool settle)
 {
     int64_t end = sent_boot_us + (int64_t) lease_ms * 1000;
     int order = journal_epoch_cmp(epoch, l->epoch);
@@ -18,10 +18,12 @@ void lease_grant(struct lease *l, struct journal_epoch epoch, uint32_t lease_ms,
         l->end_boot_us = end;
         l->settling = l->settling || settle;
         l->settled_boot_us = 0;
+        l->granted_boot_us = now_boot_us;
     }
     if (settle && !l->settling) {
         l->settling = true;
         l->settled_boot_us = 0;
+        l->granted_boot_us = now_boot_us;
     }
     l->epoch = epoch;
     l->held = true;
@@ -33,10 +35,10 @@ void lease_drop(struct lease *l)
     l->end_boot_us = 0;
 }
 
-void lease_good_read(struct lease *l, int64_t now_boot_us, int64_t bound_ms)
+void lease_good_read(struct lease *l, int64_t began_boot_us, int64_t bound_ms)
 {
-    if (l->held && l->settling && l->settled_boot_us == 0)
-        l->settled_boot_us = now_boot_us + bound_ms * 1000;
+    if (l->held && l->settling && l->settled_boot_us == 0 && began_boot_us >= l->granted_boot_us)
+        l->settled_boot_us = began_boot_us + bound_ms * 1000;
 }
 
 bool lease_valid(const struct lease *l, int64_t now_boot_us)

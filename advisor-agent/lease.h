@@ -15,15 +15,17 @@ struct lease {
     bool held;
     int64_t end_boot_us;
     bool settling;
+    int64_t granted_boot_us; /* when this epoch's first grant came */
     int64_t settled_boot_us; /* 0: no good read yet */
 };
 
-/* A grant in the answer to what was SENT at @sent_boot_us. Counts from there. */
+/* A grant in the answer, come now, to what was SENT at @sent_boot_us. Counts from there. */
 void lease_grant(struct lease *l, struct journal_epoch epoch, uint32_t lease_ms,
-                 int64_t sent_boot_us, bool settle);
+                 int64_t sent_boot_us, int64_t now_boot_us, bool settle);
 void lease_drop(struct lease *l);
-/* A good read of the scheduler that was begun after the grant. */
-void lease_good_read(struct lease *l, int64_t now_boot_us, int64_t bound_ms);
+/* A good read of the scheduler that was begun then. One begun before the grant is worth nothing: the
+ * holder before may have written since. */
+void lease_good_read(struct lease *l, int64_t began_boot_us, int64_t bound_ms);
 
 bool lease_valid(const struct lease *l, int64_t now_boot_us);
 bool lease_settled(const struct lease *l, int64_t now_boot_us);

@@ -35,6 +35,8 @@
 #define BACK_OFF_US     1000000 /* doubled up to the next */
 #define BACK_OFF_MAX_US 60000000
 #define UNTOLD_US       300000000 /* a session that has not told its orders by then does not keep a hold */
+#define LATE_LOOKS      3
+#define LATE_START_US   60000000 /* a start further away is found by the poll */
 #define FORGET_US    600000000 /* finished orders are kept this long for repeats */
 
 struct order {
@@ -52,6 +54,10 @@ struct order {
     bool constrained;
     bool without_ours; /* the step takes our exclusions out: with them the job cannot run */
     int64_t back_off_us; /* 0: not refused yet */
+    /* After it has converged: looks at the successor when it should start. */
+    int64_t start_us; /* 0: none */
+    unsigned late_looks;
+    int64_t look_boot_us; /* when the look under way was begun */
     bool stale; /* received in an earlier session */
     enum adapter_verb verb;
     uint64_t act_generation; /* for which the step under way was decided */
@@ -94,6 +100,18 @@ static void tell(struct order *x, advisor_v1_Disposition d, advisor_v1_Dispositi
     ADV_FAILPOINT("agent.before_status");
     if (a->session && session_send_status(a->session, &m, &err) < 0)
         adv_warn("advice", "a status is not reported", ADV_FS("why", err.msg));
+}
+
+/* The poll may be far off, and a start is a milestone; a job that cannot start says so then, too. */
+static void look_later(struct order *x, const struct adapter_job *job)
+{
+    int64_t at = job->eligible_s > job->start_s ? job->eligible_s : job->start_s;
+    int64_t in_us = at * 1000000 - adv_wall_us();
+
+    x->late_looks = 0;
+    x->start_us = 0;
+    if (job->state == ADAPTER_JOB_PENDING && in_us < LATE_START_US)
+        x->start_us = adv_mono_us() + (in_us > 0 ? in_us : 0);
 }
 
 static void finish(struct order *x, advisor_v1_Disposition d, advisor_v1_DispositionReason why,
@@ -733,7 +751,7 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
     }
     if (found == ADAPTER_FOUND) {
         agent_job_read(a, d); /* our looks are observations as well */
-        lease_good_read(&a->lease, adv_boot_us(), a->bound_ms);
+        lease_good_read(&a->lease, x->look_boot_us, a->bound_ms);
     } else if (found == ADAPTER_FOUND_GONE) {
         agent_job_gone(a, x->o.attempt.job_id);
     }
@@ -788,6 +806,8 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
             x->due_us = adv_mono_us() + (n.why == REASON(SCHEDULER_UNAVAILABLE) ? AWAY_US : LATER_US);
         } else {
             finish(x, n.disposition, n.why, n.text);
+            if (found == ADAPTER_FOUND && n.disposition == advisor_v1_Disposition_DISPOSITION_CONVERGED)
+                look_later(x, &d->job);
         }
         break;
     }
@@ -828,7 +848,34 @@ static void run(struct order *x)
         }
     }
     x->busy = true;
+    x->look_boot_us = adv_boot_us();
     a->adapter->ops->inspect(a->adapter, x->o.attempt.job_id, on_inspected, x);
+}
+
+static void on_late_look(void *arg, enum adapter_found found, struct adapter_job_detail *d, const struct adv_err *err)
+{
+    struct order *x = arg;
+    struct agent *a = x->a;
+
+    x->busy = false;
+    if (!a->closing && found == ADAPTER_FOUND) {
+        bool waits = d->job.state == ADAPTER_JOB_PENDING && d->job.restart_count == x->o.attempt.restart_count + 1;
+        agent_job_read(a, d);
+        if (!waits)
+            x->start_us = 0;
+        if (waits && strcmp(d->job.reason, "BadConstraints") == 0 && added_is_in(x, d->excluded_nodes)) {
+            x->start_us = x->done_us = x->due_us = 0; /* not what was wanted: mend it */
+            x->told = advisor_v1_Disposition_DISPOSITION_UNSPECIFIED;
+        }
+    }
+    (void) adapter_job_detail_free(d);
+}
+
+static bool late_look_is_due(const struct order *x, int64_t now)
+{
+    static const int64_t after_us[LATE_LOOKS] = { 300000, 1000000, 3000000 };
+
+    return x->done_us && x->start_us && x->late_looks < LATE_LOOKS && now >= x->start_us + after_us[x->late_looks];
 }
 
 /* The list */
@@ -1016,10 +1063,15 @@ void orders_tick(struct agent *a)
     }
     for (struct order **pp = &a->orders; *pp;) {
         struct order *x = *pp;
-        if (!x->busy && x->done_us && (x->unwind || (x->stale && now - x->done_us > FORGET_US))) {
+        if (!x->busy && x->done_us && (x->unwind || now - x->done_us > FORGET_US)) {
             *pp = x->next;
             free(x);
             continue;
+        }
+        if (!x->busy && late_look_is_due(x, now)) {
+            x->late_looks++;
+            x->busy = true;
+            a->adapter->ops->inspect(a->adapter, x->o.attempt.job_id, on_late_look, x);
         }
         if (!x->busy && !x->done_us && (!x->stale || x->put_right) && now >= x->due_us &&
             (!x->unwind || lease_settled(&a->lease, adv_boot_us())))

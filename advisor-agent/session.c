@@ -269,6 +269,12 @@ void session_heartbeat_now(struct session *s)
         heartbeat(s);
 }
 
+void session_give_up(struct session *s, const char *why, int64_t retry_after_ms)
+{
+    if (s->state != DOWN)
+        end(s, why, retry_after_ms);
+}
+
 bool session_active(const struct session *s)
 {
     return s->state == ACTIVE;

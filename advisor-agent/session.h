@@ -60,6 +60,8 @@ adv_must_check int session_send_telemetry(struct session *s, const advisor_v1_Te
 void session_state_changed(struct session *s);
 /* A heartbeat now, out of turn (the ceiling has changed). */
 void session_heartbeat_now(struct session *s);
+/* Ends the session, calling lost(), and stays away for @retry_after_ms. May be called from within any op. */
+void session_give_up(struct session *s, const char *why, int64_t retry_after_ms);
 /* False: not now, logs_ready() follows. */
 bool session_push_log(struct session *s, const advisor_v1_LogChunk *chunk, const void *data,
                       size_t len);

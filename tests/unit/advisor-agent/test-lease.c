@@ -10,7 +10,7 @@ Test(lease, counts_from_when_it_was_asked_for)
     struct lease l = { 0 };
 
     cr_assert(!lease_may_write(&l, 0, 0, 0));
-    lease_grant(&l, (struct journal_epoch) { 1, 1 }, 45000, 100 * S, false);
+    lease_grant(&l, (struct journal_epoch) { 1, 1 }, 45000, 100 * S, 100 * S, false);
     cr_assert(lease_may_write(&l, 101 * S, 10000, 20000));
     cr_assert(lease_may_write(&l, 115 * S - 1, 10000, 20000));
     cr_assert(!lease_may_write(&l, 115 * S, 10000, 20000));
@@ -24,10 +24,10 @@ Test(lease, late_answers_do_not_shorten_or_revive)
 {
     struct lease l = { 0 };
 
-    lease_grant(&l, (struct journal_epoch) { 1, 2 }, 45000, 100 * S, false);
-    lease_grant(&l, (struct journal_epoch) { 1, 2 }, 45000, 90 * S, false);
+    lease_grant(&l, (struct journal_epoch) { 1, 2 }, 45000, 100 * S, 100 * S, false);
+    lease_grant(&l, (struct journal_epoch) { 1, 2 }, 45000, 90 * S, 90 * S, false);
     cr_assert_eq(l.end_boot_us, 145 * S);
-    lease_grant(&l, (struct journal_epoch) { 1, 1 }, 45000, 200 * S, false);
+    lease_grant(&l, (struct journal_epoch) { 1, 1 }, 45000, 200 * S, 200 * S, false);
     cr_assert_eq(l.end_boot_us, 145 * S);
     cr_assert_eq(l.epoch.counter, 2);
     lease_drop(&l);
@@ -39,14 +39,16 @@ Test(lease, settling_waits_for_a_good_read_and_the_bound)
     struct lease l = { 0 };
 
     lease_good_read(&l, 90 * S, 20000); /* before the grant: worth nothing */
-    lease_grant(&l, (struct journal_epoch) { 1, 1 }, 100000, 100 * S, true);
+    lease_grant(&l, (struct journal_epoch) { 1, 1 }, 100000, 100 * S, 100 * S, true);
     cr_assert(!lease_may_write(&l, 150 * S, 1000, 20000));
+    lease_good_read(&l, 99 * S, 20000); /* it may not show what came between */
+    cr_assert(!lease_may_write(&l, 121 * S, 1000, 20000));
     lease_good_read(&l, 105 * S, 20000);
     lease_good_read(&l, 110 * S, 20000); /* does not begin anew */
     cr_assert(!lease_may_write(&l, 125 * S - 1, 1000, 20000));
     cr_assert(lease_may_write(&l, 125 * S, 1000, 20000));
     /* A new epoch begins anew. */
-    lease_grant(&l, (struct journal_epoch) { 1, 2 }, 100000, 126 * S, true);
+    lease_grant(&l, (struct journal_epoch) { 1, 2 }, 100000, 126 * S, 126 * S, true);
     cr_assert(!lease_may_write(&l, 127 * S, 1000, 20000));
 }
 

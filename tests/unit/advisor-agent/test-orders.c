@@ -34,6 +34,7 @@ static adapter_act_cb act_cb;
 static void *cb_arg;
 static char did[200]; /* verbs carried out, in order */
 static size_t n_exclude, n_looks;
+static const char *const excluded = "n1";
 static unsigned allowed_states;
 static void (*before_write)(void);
 
@@ -108,6 +109,9 @@ static void on_authorized(void *arg, bool allowed, int64_t kill_at)
 static void carry_out(void)
 {
     switch (action.verb) {
+    case ADAPTER_VERB_CONSTRAIN:
+        job.excluded_nodes = n_exclude ? "n1" : "";
+        break;
     case ADAPTER_VERB_PRESERVE:
     case ADAPTER_VERB_INTERRUPT:
         job.job.state = ADAPTER_JOB_PENDING;
@@ -148,6 +152,8 @@ static void answer_act(void)
     } else {
         carry_out();
         res.command = ADAPTER_COMMAND_ACCEPTED;
+        res.excluded = &excluded;
+        res.n_excluded = action.verb == ADAPTER_VERB_CONSTRAIN && n_exclude;
         res.observed = ADAPTER_OBSERVED_YES;
         res.revived_wrongly = action.verb == ADAPTER_VERB_PRESERVE ? revived : ADAPTER_NO;
     }
@@ -224,7 +230,7 @@ static void setup(void)
     cr_assert_eq(ceiling_new(ceiling_path, getuid(), &a.ceiling, NULL), 0);
     a.snapshot = snapshot_new(no_submit, NULL);
     cr_assert(a.snapshot);
-    lease_grant(&a.lease, (struct journal_epoch) { 1, 1 }, 600000, adv_boot_us(), false);
+    lease_grant(&a.lease, (struct journal_epoch) { 1, 1 }, 600000, adv_boot_us(), adv_boot_us(), false);
     cr_assert_eq(journal_append_incarnation(a.journal, "7", 1000, 500, NULL), 0);
     job = (struct adapter_job_detail) { .comment = OPTED_IN, .excluded_nodes = "" };
     job.job = (struct adapter_job) { .id = "7", .state = ADAPTER_JOB_FAILED, .submit_s = 1000, .uid = 500,
@@ -585,4 +591,45 @@ Test(orders, a_crash_is_no_timeout)
     turn(2);
     cr_assert_eq(allowed_states & ADAPTER_STATE_BIT(ADAPTER_JOB_TIMEOUT), 0);
     cr_assert(allowed_states & ADAPTER_STATE_BIT(ADAPTER_JOB_FAILED));
+}
+
+static void converge(void)
+{
+    give();
+    turn(10);
+    cr_assert_str_eq(did, "preserve constrain release ");
+    expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+}
+
+static void wait_turns(int64_t us)
+{
+    for (int64_t end = adv_mono_us() + us; adv_mono_us() < end; (void) usleep(10000))
+        (void) turn_once();
+}
+
+/* The start is not left to the next poll. */
+Test(orders, the_successor_is_looked_at_when_it_should_start)
+{
+    converge();
+    size_t before = n_looks;
+    wait_turns(200000);
+    cr_assert_eq(n_looks, before);
+    wait_turns(400000);
+    cr_assert_eq(n_looks, before + 1);
+    job.job.state = ADAPTER_JOB_RUNNING;
+    wait_turns(800000);
+    cr_assert_eq(n_looks, before + 2);
+    wait_turns(2500000);
+    cr_assert_eq(n_looks, before + 2, "it runs: nothing more to see");
+}
+
+/* Slurm says so only when it tries to start the job. */
+Test(orders, a_successor_that_cannot_run_loses_our_exclusions)
+{
+    converge();
+    job.job.reason = "BadConstraints";
+    wait_turns(600000);
+    cr_assert_str_eq(did, "preserve constrain release constrain ");
+    cr_assert_str_eq(job.excluded_nodes, "");
+    expect_status(D(ABANDONED), R(CONSTRAINT_UNSATISFIABLE));
 }
