@@ -326,7 +326,7 @@ static const struct session_ops session_ops = {
 static int64_t first_submit(void *ctx, const struct adapter_job *job)
 {
     struct agent *a = ctx;
-    int64_t known = journal_first_submit_s(a->journal, job->id);
+    int64_t known = journal_first_submit_s(a->journal, job->id, job->uid);
     struct adv_err err;
 
     /* Attempt 0 confirms the incarnation: its submit time is the job's first. */
@@ -434,6 +434,13 @@ static void start_inspects(struct agent *a)
     }
 }
 
+static bool there(void *ctx, const char *job)
+{
+    const struct agent *a = ctx;
+
+    return snapshot_find(a->snapshot, job) != NULL;
+}
+
 static void on_observed(void *arg, struct adapter_observation *o)
 {
     static struct adv_ratelimit limit;
@@ -443,8 +450,12 @@ static void on_observed(void *arg, struct adapter_observation *o)
     a->observing = false;
     if (!a->closing && o->complete) {
         journal_batch_begin(a->journal);
-        if (snapshot_observe(a->snapshot, o, &err) < 0)
+        if (snapshot_observe(a->snapshot, o, &err) < 0) {
             adv_warn("agent", "jobs are left out until the next look", ADV_FS("why", err.msg));
+        } else if (!a->gone_forgotten) {
+            a->gone_forgotten = true;
+            journal_forget_unless(a->journal, there, a);
+        }
         if (journal_batch_commit(a->journal, &err) < 0)
             adv_warn("agent", "first submit times are not durable yet", ADV_FS("why", err.msg));
         a->good_read_us = a->observe_began_us;

@@ -61,6 +61,7 @@ struct agent {
 
     /* Polling. */
     bool describing, observing, reading_nodes;
+    bool gone_forgotten; /* what the journal knew and the first full look no longer showed */
     int64_t next_poll_us, next_nodes_us, next_focus_us, next_describe_us;
     int64_t observe_began_us, observe_began_boot_us; /* the poll under way */
     int64_t good_read_us; /* begun; 0: never */

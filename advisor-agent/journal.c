@@ -22,6 +22,7 @@
 
 #include "common/clock.h"
 #include "common/failpoint.h"
+#include "common/hash.h"
 #include "common/json.h"
 #include "common/num.h"
 #include "common/utf8.h"
@@ -38,6 +39,7 @@ struct incarnation {
     int64_t first_submit_s;
     uint32_t uid;
     bool forgotten;
+    UT_hash_handle hh;
 };
 
 struct journal {
@@ -59,8 +61,7 @@ struct journal {
     size_t n_steps;
     struct journal_hold *holds;
     size_t n_holds;
-    struct incarnation *incs;
-    size_t n_incs;
+    struct incarnation *incs; /* by job */
 };
 
 static ssize_t real_write(int fd, const void *data, size_t len)
@@ -112,10 +113,10 @@ static struct journal_step *find_seq(const struct journal *j, uint64_t seq)
 
 static struct incarnation *find_inc(const struct journal *j, const char *job)
 {
-    for (size_t i = j->n_incs; i > 0; i--)
-        if (strcmp(j->incs[i - 1].job, job) == 0)
-            return &j->incs[i - 1];
-    return NULL;
+    struct incarnation *n;
+
+    HASH_FIND_STR(j->incs, job, n);
+    return n;
 }
 
 static void remove_hold(struct journal *j, const char *job)
@@ -222,11 +223,16 @@ static int apply_incarnation(struct journal *j, const json_t *o, struct adv_err 
     if (r < 0)
         return r;
     to = find_inc(j, n.job);
-    if (!to)
-        to = grow(&j->incs, &j->n_incs, sizeof(*j->incs));
-    if (!to)
-        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for the journal");
-    *to = n;
+    if (!to) {
+        to = calloc(1, sizeof(*to));
+        if (!to)
+            return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for the journal");
+        memcpy(to->job, n.job, sizeof(to->job));
+        HASH_ADD_STR(j->incs, job, to);
+    }
+    to->first_submit_s = n.first_submit_s;
+    to->uid = n.uid;
+    to->forgotten = false;
     return 0;
 }
 
@@ -601,13 +607,18 @@ int journal_open(const char *dir, bool allow_volatile, const struct journal_io *
 
 struct journal *journal_free(struct journal *j)
 {
+    struct incarnation *n, *next;
+
     if (!j)
         return NULL;
     for (size_t i = 0; i < j->n_steps; i++)
         free(j->steps[i].outcome.excluded);
     free(j->steps);
     free(j->holds);
-    free(j->incs);
+    HASH_ITER(hh, j->incs, n, next) {
+        HASH_DEL(j->incs, n);
+        free(n);
+    }
     adv_buf_done(&j->batch);
     if (j->fd >= 0)
         (void) close(j->fd);
@@ -627,7 +638,8 @@ int journal_compact(struct journal *j, int64_t keep_since_wall_us, struct adv_er
     struct adv_buf out;
     adv_auto_close int fd = -1;
     uint64_t seq = j->seq;
-    size_t kept = 0, n_incs = 0;
+    struct incarnation *n, *next;
+    size_t kept = 0;
     int r;
 
     if (j->refuse != ADV_OK)
@@ -647,10 +659,9 @@ int journal_compact(struct journal *j, int64_t keep_since_wall_us, struct adv_er
     }
     for (size_t i = 0; r == 0 && i < j->n_holds; i++)
         r = render(hold_record(&j->holds[i]), ++seq, &out, err);
-    for (size_t i = 0; r == 0 && i < j->n_incs; i++)
-        if (!j->incs[i].forgotten)
-            r = render(incarnation_record(j->incs[i].job, j->incs[i].first_submit_s, j->incs[i].uid),
-                       ++seq, &out, err);
+    for (n = j->incs; r == 0 && n; n = n->hh.next)
+        if (!n->forgotten)
+            r = render(incarnation_record(n->job, n->first_submit_s, n->uid), ++seq, &out, err);
     if (r == 0) /* also keeps the highest number in the file */
         r = render(epoch_record(j->highest), ++seq, &out, err);
     if (r == 0) {
@@ -681,10 +692,11 @@ int journal_compact(struct journal *j, int64_t keep_since_wall_us, struct adv_er
             free(j->steps[i].outcome.excluded);
     }
     j->n_steps = kept;
-    for (size_t i = 0; i < j->n_incs; i++)
-        if (!j->incs[i].forgotten)
-            j->incs[n_incs++] = j->incs[i];
-    j->n_incs = n_incs;
+    HASH_ITER(hh, j->incs, n, next)
+        if (n->forgotten) {
+            HASH_DEL(j->incs, n);
+            free(n);
+        }
     if (fsync(j->dir_fd) < 0) {
         (void) refuse(j, ADV_UNAVAILABLE, "the state folder could not be synced after compaction");
         return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "journal: folder");
@@ -712,16 +724,22 @@ void journal_forget_job(struct journal *j, const char *job)
         n->forgotten = true;
 }
 
+void journal_forget_unless(struct journal *j, bool (*there)(void *ctx, const char *job), void *ctx)
+{
+    for (struct incarnation *n = j->incs; n; n = n->hh.next)
+        n->forgotten = n->forgotten || !there(ctx, n->job);
+}
+
 struct journal_epoch journal_highest_epoch(const struct journal *j)
 {
     return j->highest;
 }
 
-int64_t journal_first_submit_s(const struct journal *j, const char *job)
+int64_t journal_first_submit_s(const struct journal *j, const char *job, uint32_t uid)
 {
     const struct incarnation *n = find_inc(j, job);
 
-    return n && !n->forgotten ? n->first_submit_s : 0;
+    return n && !n->forgotten && n->uid == uid ? n->first_submit_s : 0;
 }
 
 const struct journal_step *journal_find_step(const struct journal *j, const char *advice,

@@ -111,10 +111,12 @@ adv_must_check int journal_note_epoch(struct journal *j, struct journal_epoch e,
                                       struct adv_err *err);
 /* The scheduler no longer knows the job: its incarnation goes at the next compaction. */
 void journal_forget_job(struct journal *j, const char *job);
+/* The same for all jobs that are not @there: those that went while nobody looked. */
+void journal_forget_unless(struct journal *j, bool (*there)(void *ctx, const char *job), void *ctx);
 
 struct journal_epoch journal_highest_epoch(const struct journal *j);
-/* 0: not known. */
-int64_t journal_first_submit_s(const struct journal *j, const char *job);
+/* 0: not known, or not of a job of that user. */
+int64_t journal_first_submit_s(const struct journal *j, const char *job, uint32_t uid);
 /* The newest step of that verb; @advice or @job NULL: any. NULL: none. */
 const struct journal_step *journal_find_step(const struct journal *j, const char *advice,
                                              const char *job, const char *verb);

@@ -771,7 +771,9 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
         .order = &x->o,
         .found = found,
         .job = found == ADAPTER_FOUND ? d : NULL,
-        .first_submit_s = journal_first_submit_s(a->journal, x->o.attempt.job_id),
+        .first_submit_s = found == ADAPTER_FOUND
+                              ? journal_first_submit_s(a->journal, x->o.attempt.job_id, d->job.uid)
+                              : 0,
         .requeued_by_us = x->o.requeued_by_advice || requeued_by_us(x),
         .constrained = x->constrained,
         .ours_excluded = found == ADAPTER_FOUND && added_is_in(x, d->excluded_nodes),

@@ -82,10 +82,11 @@ static void check_all(struct journal *j, uint64_t a)
     cr_assert_str_eq(s->outcome.excluded, "n[1-2]");
     const struct journal_hold *h = journal_find_hold(j, "5");
     cr_assert(h && h->on_expiry == JOURNAL_CANCEL && h->expires_wall_us == 12345);
+    cr_assert_str_eq(h->comment, "0a1b");
     cr_assert(!journal_find_hold(j, "6"));
-    cr_assert_eq(journal_first_submit_s(j, "5"), 1000);
-    cr_assert_eq(journal_first_submit_s(j, "46_5"), 2000);
-    cr_assert_eq(journal_first_submit_s(j, "7"), 0);
+    cr_assert_eq(journal_first_submit_s(j, "5", 7), 1000);
+    cr_assert_eq(journal_first_submit_s(j, "46_5", 7), 2000);
+    cr_assert_eq(journal_first_submit_s(j, "7", 7), 0);
     cr_assert_eq(journal_highest_epoch(j).counter, 9);
     cr_assert_eq(journal_count_since(j, 150), 1);
     cr_assert_eq(journal_count_since(j, 50), 2);
@@ -93,7 +94,7 @@ static void check_all(struct journal *j, uint64_t a)
 
 static uint64_t fill(struct journal *j)
 {
-    struct journal_hold h5 = { "5", "adv", 2, 12345, JOURNAL_CANCEL }, h6 = { "6", "adv", 2, 0, JOURNAL_LEAVE };
+    struct journal_hold h5 = { "5", "adv", 2, 12345, JOURNAL_CANCEL, "0a1b" }, h6 = { "6", "adv", 2, 0, JOURNAL_LEAVE };
     uint64_t a = begin(j, "5", "preserve", 100), b = begin(j, "6", "constrain", 200);
 
     end(j, b, "n[1-2]");
@@ -139,9 +140,30 @@ Test(journal, compaction_keeps_what_matters)
     cr_assert_gt(last, 100);
     j = reopen(j);
     check_all(j, a);
-    cr_assert_eq(journal_first_submit_s(j, "9"), 0);
+    cr_assert_eq(journal_first_submit_s(j, "9", 7), 0);
     cr_assert_eq(journal_compact(j, 50, NULL), 0);
     cr_assert_gt(begin(j, "8", "release", 10), last);
+    journal_free(j);
+}
+
+static bool is_5(void *ctx, const char *job)
+{
+    return strcmp(job, "5") == 0;
+}
+
+Test(journal, jobs_that_went_unseen_and_numbers_of_others)
+{
+    struct journal *j = reopen(NULL);
+
+    (void) fill(j);
+    cr_assert_eq(journal_first_submit_s(j, "5", 8), 0, "another user's");
+    journal_forget_unless(j, is_5, NULL);
+    cr_assert_eq(journal_first_submit_s(j, "5", 7), 1000);
+    cr_assert_eq(journal_first_submit_s(j, "46_5", 7), 0);
+    cr_assert_eq(journal_compact(j, 50, NULL), 0);
+    j = reopen(j);
+    cr_assert_eq(journal_first_submit_s(j, "5", 7), 1000);
+    cr_assert_eq(journal_first_submit_s(j, "46_5", 7), 0);
     journal_free(j);
 }
 
@@ -157,7 +179,7 @@ Test(journal, batch)
     }
     cr_assert_eq(journal_batch_commit(j, NULL), 0);
     j = reopen(j);
-    cr_assert_eq(journal_first_submit_s(j, "2999"), 3999);
+    cr_assert_eq(journal_first_submit_s(j, "2999", 7), 3999);
     journal_free(j);
 }
 
