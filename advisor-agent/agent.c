@@ -7,6 +7,7 @@
 #include "advisor-agent/internal.h"
 
 #include <malloc.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -587,10 +588,29 @@ static void host_log(void *ctx, enum adapter_log_level level, const char *line)
         adv_debug("adapter", line);
 }
 
+/* Whose ceiling file is believed besides root's. */
+static int ceiling_owner(const struct agent_config *cfg, uid_t *ret, struct adv_err *err)
+{
+    struct passwd pw, *found = NULL;
+    char buf[4096];
+
+    *ret = 0;
+    if (!cfg->ceiling_owner[0])
+        return 0;
+    if (getpwnam_r(cfg->ceiling_owner, &pw, buf, sizeof(buf), &found) != 0 || !found)
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "ceiling.owner: no user '%.60s'", cfg->ceiling_owner);
+    if (pw.pw_uid != 0 && pw.pw_uid == geteuid())
+        return adv_err_set(err, ADV_INVALID_ARGUMENT,
+                           "ceiling.owner: the agent itself must not be able to write its ceiling");
+    *ret = pw.pw_uid;
+    return 0;
+}
+
 int agent_new(uv_loop_t *loop, const struct agent_config *cfg, struct adapter_runner *runner,
               struct agent **ret, struct adv_err *err)
 {
     struct agent *a = calloc(1, sizeof(*a));
+    uid_t owner;
     int r;
 
     if (!a)
@@ -604,8 +624,8 @@ int agent_new(uv_loop_t *loop, const struct agent_config *cfg, struct adapter_ru
     a->cluster_mode = advisor_v1_Mode_MODE_OBSERVE;
     if ((r = adv_uuid_v7(adv_wall_us(), a->instance, err)) < 0 ||
         (r = journal_open(cfg->state_dir, cfg->allow_volatile, NULL, &a->journal, err)) < 0 ||
-        (r = ceiling_new(cfg->ceiling_path[0] ? cfg->ceiling_path : NULL, geteuid(), &a->ceiling,
-                         err)) < 0) {
+        (r = ceiling_owner(cfg, &owner, err)) < 0 ||
+        (r = ceiling_new(cfg->ceiling_path[0] ? cfg->ceiling_path : NULL, owner, &a->ceiling, err)) < 0) {
         (void) agent_free(a);
         return r;
     }

@@ -27,7 +27,8 @@ enum ceiling_mode { CEILING_OFF, CEILING_OBSERVE, CEILING_APPROVE, CEILING_ACT }
 
 struct ceiling;
 
-/* @path NULL: no ceiling file. The file must belong to root or to @admin_uid. */
+/* @path NULL: no ceiling file. The file must belong to root or to @admin_uid, which is never the agent's own
+ * account, unless that is root. */
 adv_must_check int ceiling_new(const char *path, uid_t admin_uid, struct ceiling **ret,
                                struct adv_err *err);
 struct ceiling *ceiling_free(struct ceiling *c);

@@ -35,6 +35,8 @@ static const struct adv_config_row rows[] = {
                     "Act although the folder is on tmpfs or in a container's overlay; for tests."),
     ADV_CONFIG_PATH(S, ceiling_path, "ceiling.path", "", RESTART,
                     "The site's ceiling file; empty: the cluster's mode is the limit."),
+    ADV_CONFIG_STRING(S, ceiling_owner, "ceiling.owner", "", RESTART,
+                      "User who may own that file besides root; not the agent's own, which must not write it."),
     ADV_CONFIG_DURATION(S, poll_ms, "poll.interval", 100, 600000, "15s", RESTART,
                         "Time between two looks at all jobs."),
     ADV_CONFIG_DURATION(S, focus_ms, "poll.focus_interval", 50, 60000, "250ms", RESTART,

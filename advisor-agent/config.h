@@ -11,7 +11,7 @@ struct agent_config {
     int64_t keepalive_ms, backoff_min_ms, backoff_max_ms;
     char *state_dir;
     bool allow_volatile;
-    char *ceiling_path;
+    char *ceiling_path, *ceiling_owner;
     int64_t poll_ms, focus_ms, nodes_ms;
     char *slurm_conf, *bin_dir, *scheduler_user;
     int64_t landing_bound_ms, command_deadline_ms, action_deadline_ms;

@@ -5,7 +5,8 @@
  * It may be installed setuid root, 4750 root:advisor, so that an agent without rights can use it.
  * Therefore: who may run it is said by the mode bits; before anything is opened it becomes the user
  * named on the command line for good, and checks that there is no way back. A caller other than
- * root cannot ask for uids below 1000, and chooses neither groups nor environment.
+ * root cannot ask for uids below 1000, and chooses neither groups nor environment: the environment is
+ * emptied and limits are set before the user database, and whatever code it loads, is asked.
  *
  * The user's files are then read like by the user: regular files only, owned by the user. A link is
  * followed (people link their outputs), since it leads to nothing that the user could not read; the
@@ -41,6 +42,7 @@
 #define EXIT_REFUSED 77
 #define NO_GROUP     65534u
 #define MEMORY_BYTES (64u << 20)
+#define LOOKUP_BYTES (256u << 20) /* name services map their databases */
 #define TICK_MS      1000
 #define LOCAL_MS     2000 /* look without an inotify event */
 #define NETWORK_MS   250  /* others' writes cause no event there */
@@ -133,22 +135,35 @@ static void drop_rights(uid_t uid)
 
 static void limit(int what, rlim_t n)
 {
-    const struct rlimit l = { n, n };
+    struct rlimit l;
 
+    if (getrlimit((__rlimit_resource_t) what, &l) < 0)
+        refuse("cannot read limits");
+    if (l.rlim_max < n)
+        n = l.rlim_max; /* lower already: only root could raise it */
+    l.rlim_cur = l.rlim_max = n;
     if (setrlimit((__rlimit_resource_t) what, &l) < 0)
         refuse("cannot set limits");
 }
 
-static void confine(void)
+/* While still privileged, before anything of the caller's could matter. */
+static void prepare(void)
 {
-    pid_t parent = getppid();
-
     (void) clearenv();
     (void) umask(077);
     if (chdir("/") < 0)
         refuse("no root directory");
     limit(RLIMIT_CORE, 0);
     limit(RLIMIT_FSIZE, 0);
+#ifndef __SANITIZE_ADDRESS__
+    limit(RLIMIT_AS, LOOKUP_BYTES);
+#endif
+}
+
+static void confine(void)
+{
+    pid_t parent = getppid();
+
 #ifndef __SANITIZE_ADDRESS__
     limit(RLIMIT_AS, MEMORY_BYTES);
 #endif
@@ -528,6 +543,7 @@ int main(int argc, char **argv)
 #ifdef ADV_FAILPOINTS
     adv_failpoint_init();
 #endif
+    prepare();
     if (syscall(SYS_close_range, TAIL_PAGE_FD + 1, ~0u, 0) < 0 && errno != ENOSYS)
         refuse("cannot close descriptors");
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {

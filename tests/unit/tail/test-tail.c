@@ -416,6 +416,14 @@ Test(tail, runs_as_the_user_with_nothing_else)
     cr_assert(strstr(text, "CapEff:\t0000000000000000"), "%s", text);
     cr_assert(strstr(text, "CapPrm:\t0000000000000000"), "%s", text);
     cr_assert(strstr(text, "NoNewPrivs:\t1"), "%s", text);
+    (void) snprintf(path, sizeof(path), "/proc/%d/limits", tail_helper_pid(m, OWNER));
+    fd = open(path, O_RDONLY);
+    n = read(fd, text, sizeof(text) - 1);
+    cr_assert(n > 0);
+    (void) close(fd);
+    text[n] = '\0';
+    cr_assert(strstr(text, "Max file size             0                    0 "), "%s", text);
+    cr_assert(strstr(text, "Max core file size        0                    0 "), "%s", text);
 }
 
 /* Each system call on a file passes the point. */
