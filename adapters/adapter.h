@@ -230,7 +230,6 @@ struct adapter_action {
     size_t n_exclude;
     const char *const *exclude_before; /* what we added earlier; those no longer in @exclude are taken out again */
     size_t n_exclude_before;
-    int64_t user_begin_s; /* the user's own begin time, if known; else 0 */
 
     /* RELEASE, CONSTRAIN: when set, a differing comment is a person's sign and stops us. */
     const char *expect_comment;

@@ -8,7 +8,8 @@
  *
  * A requeue sets the start two minutes ahead. Three seconds after the requeue is early enough and late enough: in the
  * first second slurmd still counts the job's credential as revoked. The time is the controller's own (SubmitTime), and
- * only a start that the requeue itself set is touched. */
+ * only a start that the requeue itself set is touched. The begin time of the submission needs no thought: the job has
+ * run since. */
 
 #include "adapters/slurm/internal.h"
 
@@ -105,15 +106,13 @@ static bool equal_sets(const struct adv_hostlist *a, const struct adv_hostlist *
     return true;
 }
 
-static int64_t wanted_start(const struct adapter_action *action, const struct adapter_job *job)
+static int64_t wanted_start(const struct adapter_job *job)
 {
     int64_t ahead = job->eligible_s - job->submit_s, start = job->submit_s + START_AFTER_S;
 
     if (job->restart_count == 0 || (ahead != REQUEUE_DELAY_S && ahead != REQUEUE_DELAY_S + 1))
         if (!slurm_guard_off("start_time"))
             return 0;
-    if (action->user_begin_s > start && !slurm_guard_off("user_begin"))
-        start = action->user_begin_s;
     return start < job->eligible_s || slurm_guard_off("start_time") ? start : 0;
 }
 
@@ -193,7 +192,7 @@ void slurm_plan_constrain(const struct adapter_action *action, const struct adap
         return;
     }
     p->set_exclude = !equal_sets(current, list);
-    p->start_s = wanted_start(action, &before->job);
+    p->start_s = wanted_start(&before->job);
     p->reason = p->set_exclude || p->start_s ? ADAPTER_REASON_OK : ADAPTER_REASON_ALREADY_SATISFIED;
 }
 

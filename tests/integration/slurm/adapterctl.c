@@ -5,7 +5,7 @@
  *   adapterctl [--state DIR] describe | nodes | inspect ID
  *   adapterctl [--state DIR] observe [--times N] [--interval MS]
  *   adapterctl [--state DIR] act VERB ID --expect-restarts N [--expect-submit S] [--exclude a,b] [--before a,b]
- *              [--begin S] [--comment TEXT] [--deadline MS] [--deny]
+ *              [--comment TEXT] [--deadline MS] [--deny]
  *
  * Without --expect-submit the job is inspected first and its submit time taken. */
 
@@ -309,8 +309,6 @@ int main(int argc, char **argv)
             t.action.n_exclude = split(v, t.lists[0]);
         else if (strcmp(a, "--before") == 0)
             t.action.n_exclude_before = split(v, t.lists[1]);
-        else if (strcmp(a, "--begin") == 0)
-            t.action.user_begin_s = number(v);
         else if (strcmp(a, "--comment") == 0)
             t.action.expect_comment = v;
         else if (strcmp(a, "--deadline") == 0)

@@ -81,11 +81,6 @@ def without_the_guard_user_exclude_is_lost(lab):
 
 @case
 def begin_of_the_user_is_respected(lab):
-    job = preserved(lab)
-    begin = int(lab.job(job)["submit"]) + 60
-    r = expect(lab.act("constrain", job, 1, "--begin", str(begin)), reason="ok")
-    assert r["after"]["eligible"] == begin, r["after"]
-    lab.exec("scancel", job)
     # set by the owner after the requeue: not ours to move
     job = preserved(lab)
     begin = int(lab.job(job)["submit"]) + 900

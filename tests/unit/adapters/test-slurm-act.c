@@ -462,45 +462,42 @@ Test(act, constrain)
         const char *name;
         struct fake job; /* waits; submitted at 1200 by the requeue */
         const char *exclude[3], *before[3];
-        int begin;
         const char *argv; /* NULL: nothing is sent */
         enum adapter_reason reason;
         const char *note;
     } t[] = {
-        { "cannot run", { .eligible = 1203, .excluded = "n[1-2]", .reason = "BadConstraints" }, { 0 }, { "n1" }, 0,
+        { "cannot run", { .eligible = 1203, .excluded = "n[1-2]", .reason = "BadConstraints" }, { 0 }, { "n1" },
           "scontrol update JobId=7 ExcNodeList=n2", ADAPTER_REASON_OK, NULL },
-        { "plain", { .eligible = 1321 }, { "n1" }, { 0 }, 0, "scontrol update JobId=7 ExcNodeList=n1 StartTime=uts1203",
+        { "plain", { .eligible = 1321 }, { "n1" }, { 0 }, "scontrol update JobId=7 ExcNodeList=n1 StartTime=uts1203",
           ADAPTER_REASON_OK, NULL },
-        { "120 as well", { .eligible = 1320 }, { "n1" }, { 0 }, 0,
+        { "120 as well", { .eligible = 1320 }, { "n1" }, { 0 },
           "scontrol update JobId=7 ExcNodeList=n1 StartTime=uts1203", ADAPTER_REASON_OK, NULL },
-        { "the user's begin", { .eligible = 1321 }, { "n1" }, { 0 }, 1250,
-          "scontrol update JobId=7 ExcNodeList=n1 StartTime=uts1250", ADAPTER_REASON_OK, NULL },
-        { "a begin set meanwhile", { .eligible = 5000 }, { "n1" }, { 0 }, 0, "scontrol update JobId=7 ExcNodeList=n1",
+        { "a begin set meanwhile", { .eligible = 5000 }, { "n1" }, { 0 }, "scontrol update JobId=7 ExcNodeList=n1",
           ADAPTER_REASON_OK, NULL },
-        { "user's list kept", { .eligible = 1203, .excluded = "n2" }, { "n4" }, { 0 }, 0,
+        { "user's list kept", { .eligible = 1203, .excluded = "n2" }, { "n4" }, { 0 },
           "scontrol update JobId=7 ExcNodeList=n[2,4]", ADAPTER_REASON_OK, NULL },
-        { "ours taken out", { .eligible = 1203, .excluded = "n[1-2]" }, { 0 }, { "n1" }, 0,
+        { "ours taken out", { .eligible = 1203, .excluded = "n[1-2]" }, { 0 }, { "n1" },
           "scontrol update JobId=7 ExcNodeList=n2", ADAPTER_REASON_OK, NULL },
-        { "all taken out", { .eligible = 1203, .excluded = "n1" }, { 0 }, { "n1" }, 0,
+        { "all taken out", { .eligible = 1203, .excluded = "n1" }, { 0 }, { "n1" },
           "scontrol update JobId=7 ExcNodeList=", ADAPTER_REASON_OK, NULL },
-        { "unknown", { .eligible = 1203 }, { "x9", "n1" }, { 0 }, 0, "scontrol update JobId=7 ExcNodeList=n1",
+        { "unknown", { .eligible = 1203 }, { "x9", "n1" }, { 0 }, "scontrol update JobId=7 ExcNodeList=n1",
           ADAPTER_REASON_OK, "node x9 is not in the cluster: dropped" },
-        { "user's left the cluster", { .eligible = 1203, .excluded = "old" }, { "n1" }, { 0 }, 0,
+        { "user's left the cluster", { .eligible = 1203, .excluded = "old" }, { "n1" }, { 0 },
           "scontrol update JobId=7 ExcNodeList=n1", ADAPTER_REASON_OK, "node old is not in the cluster: dropped" },
-        { "required", { .eligible = 1203, .required = "n1" }, { "n1" }, { 0 }, 0, NULL, ADAPTER_REASON_ALREADY_SATISFIED,
+        { "required", { .eligible = 1203, .required = "n1" }, { "n1" }, { 0 }, NULL, ADAPTER_REASON_ALREADY_SATISFIED,
           "the job asks for node n1 by name: not excluded, it would be made unrunnable" },
-        { "drained and foreign ones do not count", { .eligible = 1203 }, { "n1", "n2" }, { 0 }, 0, NULL,
+        { "drained and foreign ones do not count", { .eligible = 1203 }, { "n1", "n2" }, { 0 }, NULL,
           ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE, "only 0 usable nodes would remain in partition main, the job needs 1" },
-        { "features", { .eligible = 1203, .features = "a&b" }, { "n1" }, { 0 }, 0, NULL,
+        { "features", { .eligible = 1203, .features = "a&b" }, { "n1" }, { 0 }, NULL,
           ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE, "only 0 usable nodes would remain in partition main, the job needs 1" },
-        { "either feature", { .eligible = 1203, .features = "a&b|a" }, { "n1" }, { 0 }, 0,
+        { "either feature", { .eligible = 1203, .features = "a&b|a" }, { "n1" }, { 0 },
           "scontrol update JobId=7 ExcNodeList=n1", ADAPTER_REASON_OK, NULL },
-        { "reservation", { .eligible = 1203, .reservation = "r1" }, { "n5" }, { 0 }, 0, NULL,
+        { "reservation", { .eligible = 1203, .reservation = "r1" }, { "n5" }, { 0 }, NULL,
           ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE,
           "only 0 usable nodes would remain in partition main, reservation r1, the job needs 1" },
-        { "in the reservation", { .eligible = 1203, .reservation = "r1" }, { "n1" }, { 0 }, 0,
+        { "in the reservation", { .eligible = 1203, .reservation = "r1" }, { "n1" }, { 0 },
           "scontrol update JobId=7 ExcNodeList=n1", ADAPTER_REASON_OK, NULL },
-        { "there already", { .eligible = 1203, .excluded = "n1" }, { "n1" }, { "n1" }, 0, NULL,
+        { "there already", { .eligible = 1203, .excluded = "n1" }, { "n1" }, { "n1" }, NULL,
           ADAPTER_REASON_ALREADY_SATISFIED, NULL },
     };
 
@@ -508,8 +505,7 @@ Test(act, constrain)
         struct bench b;
         struct fake job = t[i].job, after;
         struct adapter_action action = { .verb = ADAPTER_VERB_CONSTRAIN, .id = "7", .expect_submit_s = 1200,
-                                         .expect_restarts = 1, .exclude = t[i].exclude, .exclude_before = t[i].before,
-                                         .user_begin_s = t[i].begin };
+                                         .expect_restarts = 1, .exclude = t[i].exclude, .exclude_before = t[i].before };
 
         while (action.n_exclude < 3 && t[i].exclude[action.n_exclude])
             action.n_exclude++;
