@@ -15,6 +15,7 @@ class FakeControl:
         self.sessions = 0
         self.pushes = 0
         self.counter = 0
+        self.contexts = []
         self.orders = {}    # name → AdviceOrder
         self.lock = threading.Lock()
         cert, key = ca.issue(server_name, "DNS:localhost", "IP:127.0.0.1")
@@ -41,7 +42,14 @@ class FakeControl:
 
     def _session(self, requests, context):
         self.sessions += 1
+        self.contexts.append(context)
         yield from (self.script or self.behave)(requests, context)
+
+    def hang_up(self):
+        """Ends the sessions under way."""
+        for c in self.contexts:
+            c.cancel()
+        self.contexts.clear()
 
     def welcome(self, **kw):
         self.counter += 1
