@@ -150,7 +150,7 @@ static void check(const struct fleet *f)
                 digest ^= j->hash;
             for (uint32_t i = 0; i < j->n_attempts; i++) {
                 const struct advice *ad = j->attempts[i]->advice;
-                if (j->attempts[i]->index != i || j->attempts[i]->n_anomalies > ATTEMPT_MAX_ANOMALIES)
+                if (j->attempts[i]->index != j->first_index + i || j->attempts[i]->n_anomalies > ATTEMPT_MAX_ANOMALIES)
                     abort();
                 if (ad && ad->desired == DESIRED_RESTARTED && ad->generation == 1 && ad->disposition == DISPOSITION_PENDING &&
                     (j->attempts[i]->state == JOB_COMPLETED || j->attempts[i]->state == JOB_CANCELLED) &&
