@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Agents: who holds the lease of a cluster, what the site allows, and what became of advice and actions. */
+
+#include "controlplane/domain/internal.h"
+
+#include <utlist.h>
+
+bool fleet_lease_free(const struct cluster *c, int64_t mono_us)
+{
+    return !c->holder_journal || mono_us >= c->lease_until_mono_us;
+}
+
+bool fleet_lease_extend(struct fleet *f, struct cluster *c, const char *instance, int64_t mono_us)
+{
+    if (!c->holder_instance || !adv_streq(c->holder_instance, str_or(instance)))
+        return false;
+    c->lease_until_mono_us = mono_us + f->cfg.lease_us;
+    return true;
+}
+
+static void grant(struct fleet *f, struct intents *in, struct cluster *c, const char *instance, const char *journal,
+                  const struct event *ev)
+{
+    c->epoch.counter++;
+    c->lease_until_mono_us = ev->mono_us + f->cfg.lease_us;
+    (void) str_set(in, &c->holder_instance, instance);
+    (void) str_set(in, &c->holder_journal, journal);
+    c->in_full = false;
+    fleet_touch_cluster(in, c);
+}
+
+static void take_ceiling(struct intents *in, struct cluster *c, enum adv_mode mode, const char *why,
+                         const struct event *ev)
+{
+    bool ch = c->ceiling != mode;
+
+    c->ceiling = mode;
+    ch |= str_set(in, &c->ceiling_reason, why);
+    if (ch) {
+        fleet_touch_cluster(in, c);
+        fleet_cluster_lower(in, c, ev);
+    }
+}
+
+void fleet_apply_hello(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev)
+{
+    bool same = adv_streq(str_or(c->holder_journal), str_or(ev->u.hello.journal_id));
+    bool resumed = ev->u.hello.resume && same && c->digest_ok && !c->in_full &&
+                   epoch_cmp(ev->u.hello.resume_epoch, c->epoch) == 0 && ev->u.hello.resume_digest == c->digest;
+    char name[RESOURCE_NAME_MAX];
+
+    if (epoch_cmp(ev->u.hello.highest_epoch, c->epoch) > 0) {
+        /* An agent remembers more than the store: the store was restored or replaced. */
+        c->epoch.term = ev->u.hello.highest_epoch.term + 1;
+        c->epoch.counter = 0;
+        fleet_str_take(&c->epoch_warning,
+                 fleet_strf(in, "the store is behind epoch %llu.%llu, which the agent has seen: set the mode again to confirm",
+                      (unsigned long long) ev->u.hello.highest_epoch.term,
+                      (unsigned long long) ev->u.hello.highest_epoch.counter));
+        fleet_audit(in, c, ev, 0, "cluster.store_behind", cluster_resource_name(c, name), "%s", str_or(c->epoch_warning));
+        fleet_cluster_lower(in, c, ev);
+    }
+    if (!same && !fleet_lease_free(c, ev->mono_us)) {
+        ev->u.hello.ret_granted = false;
+        ev->u.hello.ret_epoch = c->epoch;
+        fleet_audit(in, c, ev, 0, "agent.standby", cluster_resource_name(c, name), "journal %.64s waits for journal %.64s",
+              str_or(ev->u.hello.journal_id), str_or(c->holder_journal));
+        return;
+    }
+    ev->u.hello.ret_settle = c->holder_journal && !same;
+    grant(f, in, c, ev->u.hello.instance_id, ev->u.hello.journal_id, ev);
+    ev->u.hello.ret_granted = true;
+    ev->u.hello.ret_resumed = resumed;
+    ev->u.hello.ret_epoch = c->epoch;
+    c->journal_persistent = ev->u.hello.journal_persistent;
+    (void) str_set(in, &c->agent_version, ev->u.hello.agent_version);
+    (void) str_set(in, &c->scheduler, ev->u.hello.scheduler);
+    fleet_set_agent_state(in, c, resumed ? AGENT_CONNECTED : AGENT_RESYNCING, ev->now_us);
+    if (!resumed)
+        c->digest_ok = false;
+    take_ceiling(in, c, ev->u.hello.ceiling, ev->u.hello.ceiling_reason, ev);
+    c->mode_effective_us = 0; /* until this agent says that it obeys it */
+    fleet_audit(in, c, ev, 0, "agent.connected", cluster_resource_name(c, name), "epoch %llu.%llu, journal %.64s%s",
+          (unsigned long long) c->epoch.term, (unsigned long long) c->epoch.counter, str_or(ev->u.hello.journal_id),
+          resumed ? ", state resumed" : "");
+}
+
+void fleet_apply_gone(struct intents *in, struct cluster *c, const struct event *ev)
+{
+    char name[RESOURCE_NAME_MAX];
+
+    if (!adv_streq(str_or(c->holder_instance), str_or(ev->u.gone.instance_id)))
+        return; /* a standby, or an agent that was followed by another */
+    (void) str_set(in, &c->holder_instance, NULL);
+    fleet_set_agent_state(in, c, AGENT_UNREACHABLE, ev->now_us);
+    fleet_audit(in, c, ev, 0, "agent.unreachable", cluster_resource_name(c, name), "%s", str_or(ev->u.gone.why));
+}
+
+void fleet_apply_report(struct intents *in, struct cluster *c, const struct event *ev)
+{
+    if (!adv_streq(str_or(c->holder_instance), str_or(ev->u.report.instance_id)))
+        return;
+    if (ev->u.report.ceiling != MODE_UNSET)
+        take_ceiling(in, c, ev->u.report.ceiling, ev->u.report.ceiling_reason, ev);
+    if (ev->u.report.scheduler_unavailable && c->agent_state == AGENT_CONNECTED)
+        fleet_set_agent_state(in, c, AGENT_SCHEDULER_UNAVAILABLE, ev->now_us);
+    else if (!ev->u.report.scheduler_unavailable && c->agent_state == AGENT_SCHEDULER_UNAVAILABLE)
+        fleet_set_agent_state(in, c, c->digest_ok ? AGENT_CONNECTED : AGENT_RESYNCING, ev->now_us);
+    if (ev->u.report.mode_confirmed && !c->mode_effective_us) {
+        c->mode_effective_us = ev->now_us;
+        fleet_touch_cluster(in, c);
+    }
+}
+
+void fleet_apply_take(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev)
+{
+    char name[RESOURCE_NAME_MAX];
+
+    ev->u.take.ret_granted = fleet_lease_free(c, ev->mono_us) && !c->holder_instance;
+    if (ev->u.take.ret_granted) {
+        grant(f, in, c, ev->u.take.instance_id, ev->u.take.journal_id, ev);
+        c->digest_ok = false;
+        fleet_set_agent_state(in, c, AGENT_RESYNCING, ev->now_us);
+        fleet_audit(in, c, ev, 0, "agent.takeover", cluster_resource_name(c, name), "epoch %llu.%llu, journal %.64s",
+              (unsigned long long) c->epoch.term, (unsigned long long) c->epoch.counter, str_or(ev->u.take.journal_id));
+    }
+    ev->u.take.ret_epoch = c->epoch;
+}
+
+/* The advice of that name, or NULL: then *@ret is 0 (not known: of another store, perhaps; the agent need not tell it
+ * again) or the error of a name that makes no sense. */
+static struct advice *find_advice(struct fleet *f, struct cluster *c, const char *name, int *ret, struct adv_err *err)
+{
+    struct resource_path p;
+    struct job *j;
+    struct attempt *a;
+
+    *ret = resource_path_parse(name, &p, err);
+    if (*ret < 0)
+        return NULL;
+    j = fleet_find_job_uid(c, p.job_uid);
+    a = j && p.attempt ? job_attempt(j, p.attempt_index) : NULL;
+    if (p.advice && a && a->advice && adv_streq(p.cluster, c->name))
+        return a->advice;
+    f->dropped_events++;
+    return NULL;
+}
+
+int fleet_apply_status(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
+                        struct adv_err *err)
+{
+    struct advice *ad;
+    char name[RESOURCE_NAME_MAX];
+    int r;
+
+    ad = find_advice(f, c, ev->u.status.advice_name, &r, err);
+    if (!ad)
+        return r;
+    if (ev->u.status.observed_generation != ad->generation || epoch_cmp(ev->u.status.epoch, c->epoch) != 0)
+        return 0; /* stale: changes nothing */
+    if (ad->desired == DESIRED_NO_ACTION) {
+        fleet_advice_close(ad); /* heard */
+        ad->observed_generation = ad->generation;
+        fleet_touch_advice(in, ad);
+        return 0;
+    }
+    if (ev->u.status.disposition == DISPOSITION_UNSET || ev->u.status.disposition > DISPOSITION_SUPERSEDED ||
+        ev->u.status.reason > REASON_LAST_)
+        return adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "STATUS_MALFORMED", "advice %.200s: unknown disposition %d",
+                                  ev->u.status.advice_name, (int) ev->u.status.disposition);
+    if (ad->observed_generation == ad->generation && ad->disposition == ev->u.status.disposition &&
+        ad->disposition_reason == ev->u.status.reason && adv_streq(str_or(ad->status_detail), str_or(ev->u.status.detail)))
+        return 0;
+    ad->observed_generation = ad->generation;
+    ad->disposition = ev->u.status.disposition;
+    ad->disposition_reason = ev->u.status.reason;
+    ad->status_us = ev->now_us;
+    (void) str_set(in, &ad->status_detail, ev->u.status.detail);
+    if (ad->disposition != DISPOSITION_PENDING)
+        fleet_advice_close(ad);
+    if (ad->disposition == DISPOSITION_CONVERGED && !ad->attempt->ms.converged_us) {
+        ad->attempt->ms.converged_us = ev->now_us;
+        fleet_touch_attempt(in, ad->attempt);
+    }
+    fleet_touch_advice(in, ad);
+    fleet_audit(in, c, ev, ev->u.status.observe_us, "advice.status", advice_resource_name(ad->attempt, name),
+          "generation %llu %s: %s%s%s", (unsigned long long) ad->generation, disposition_name(ad->disposition),
+          disposition_reason_name(ad->disposition_reason), ad->status_detail ? ", " : "", str_or(ad->status_detail));
+    return 0;
+}
+
+int fleet_apply_action(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
+                        struct adv_err *err)
+{
+    struct action *ac = NULL, *t;
+    struct attempt *a;
+    struct advice *ad;
+    char name[RESOURCE_NAME_MAX];
+    int r;
+
+    ad = find_advice(f, c, ev->u.action.advice_name, &r, err);
+    if (!ad)
+        return r;
+    a = ad->attempt;
+    DL_FOREACH (a->actions, t)
+        if (t->journal_seq == ev->u.action.journal_seq && adv_streq(t->journal_id, str_or(ev->u.action.journal_id)))
+            ac = t;
+    if (ac && ac->outcome_us)
+        return 0; /* heard before */
+    if (!ac) {
+        if (a->n_actions >= ATTEMPT_MAX_ACTIONS) {
+            f->dropped_events++; /* the agent's own budget stops long before */
+            return 0;
+        }
+        ac = calloc(1, sizeof(*ac));
+        if (!ac) {
+            in->oom = true;
+            return 0;
+        }
+        ac->attempt = a;
+        ac->journal_seq = ev->u.action.journal_seq;
+        ac->generation = ev->u.action.generation;
+        ac->epoch = ev->u.action.epoch;
+        ac->verb = ev->u.action.verb;
+        ac->observe_us = ev->u.action.observe_us;
+        ac->record_us = ev->now_us;
+        if (!(ac->journal_id = strdup(str_or(ev->u.action.journal_id))))
+            in->oom = true;
+        DL_APPEND(a->actions, ac);
+        a->n_actions++;
+    }
+    (void) str_set(in, &ac->read_before, ev->u.action.read_before);
+    if (ev->u.action.outcome) {
+        ac->command = ev->u.action.command;
+        ac->observed = ev->u.action.observed;
+        ac->outcome_us = ev->now_us;
+        (void) str_set(in, &ac->reason, ev->u.action.reason);
+        (void) str_set(in, &ac->detail, ev->u.action.detail);
+        if (ac->command == COMMAND_ACCEPTED && !a->ms.first_command_us) {
+            a->ms.first_command_us = ev->now_us;
+            fleet_touch_attempt(in, a);
+        }
+    }
+    fleet_touch(in, RESOURCE_ACTION, ac, c);
+    fleet_audit(in, c, ev, ev->u.action.observe_us, ev->u.action.outcome ? "action.outcome" : "action.intent",
+          advice_resource_name(a, name), "%s (journal %llu, epoch %llu.%llu)%s%s%s%s%s%s", verb_name(ac->verb),
+          (unsigned long long) ac->journal_seq, (unsigned long long) ac->epoch.term,
+          (unsigned long long) ac->epoch.counter, ev->u.action.outcome ? ": command " : "",
+          ev->u.action.outcome ? command_name(ac->command) : "", ev->u.action.outcome ? ", observed " : "",
+          ev->u.action.outcome ? observed_name(ac->observed) : "", ac->detail ? ", " : "", str_or(ac->detail));
+    return 0;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What logs say: signatures open suspicions, progress moves counters and takes suspicions back. */
+
+#include "controlplane/domain/internal.h"
+
+#include <stdio.h>
+#include <utlist.h>
+
+#define WITHDRAW_PROGRESS 2     /* new steps after a suspicion that show that the attempt went on */
+#define PROGRESS_STORE_US (10 * 1000000LL)
+
+/* The attempt's own nodes among those the evidence names; a single-node attempt needs no name. */
+static char *blamed_nodes(struct intents *in, const struct attempt *a, const struct event *ev)
+{
+    ADV_AUTO(adv_hostlist) own = adv_hostlist_new(ATTEMPT_MAX_NODES);
+    ADV_AUTO(adv_hostlist) hit = adv_hostlist_new(ATTEMPT_MAX_NODES);
+    ADV_AUTO_DONE(adv_buf) text;
+    char *s;
+
+    adv_buf_init(&text, HOST_LIST_TEXT_MAX);
+    if (!own || !hit || nodes_add(own, str_or(a->nodes)) < 0) {
+        in->oom = true;
+        return NULL;
+    }
+    if (ev->u.finding.blame == BLAME_NONE)
+        return NULL;
+    for (size_t i = 0; i < ev->u.finding.n_nodes; i++) {
+        char shortname[ADV_HOST_NAME_MAX + 1];
+        const char *n = str_or(ev->u.finding.nodes[i]);
+        if (!adv_hostlist_contains(own, n)) {
+            (void) snprintf(shortname, sizeof(shortname), "%.*s", (int) strcspn(n, "."), n);
+            n = shortname;
+        }
+        if (adv_hostlist_contains(own, n) && adv_hostlist_add(hit, n, NULL) < 0)
+            in->oom = true; /* never more than own */
+    }
+    if (adv_hostlist_count(hit) == 0 && ev->u.finding.n_nodes == 0 && adv_hostlist_count(own) == 1 &&
+        adv_hostlist_union(hit, own, NULL) < 0)
+        in->oom = true;
+    if (adv_hostlist_count(hit) == 0)
+        return NULL;
+    if (adv_hostlist_format(hit, &text, NULL) < 0 || !(s = strdup(text.data))) {
+        in->oom = true;
+        return NULL;
+    }
+    return s;
+}
+
+static void merge_nodes(struct intents *in, struct anomaly *an, const char *more)
+{
+    ADV_AUTO(adv_hostlist) all = adv_hostlist_new(ATTEMPT_MAX_NODES);
+    ADV_AUTO_DONE(adv_buf) text;
+
+    adv_buf_init(&text, HOST_LIST_TEXT_MAX);
+    if (!all || (an->nodes && nodes_add(all, an->nodes) < 0) || nodes_add(all, more) < 0 ||
+        adv_hostlist_format(all, &text, NULL) < 0) {
+        in->oom = true;
+        return;
+    }
+    if (str_set(in, &an->nodes, text.data))
+        fleet_touch_anomaly(in, an);
+}
+
+void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    struct anomaly *an = NULL, *t;
+    adv_auto_free char *nodes = blamed_nodes(in, a, ev);
+    bool ended = job_state_terminal(a->state), fresh = false;
+
+    DL_FOREACH (a->anomalies, t)
+        if (adv_streq(str_or(t->rule), str_or(ev->u.finding.rule)))
+            an = t;
+    if (!an) {
+        const struct anomaly candidate = { .status = ANOMALY_SUSPICION,
+                                           .precedence = ev->u.finding.precedence,
+                                           .terminal = ev->u.finding.terminal,
+                                           .nodes = nodes,
+                                           .offset = ev->u.finding.offset,
+                                           .rule = (char *) (uintptr_t) ev->u.finding.rule };
+        if (!fleet_make_room(a, &candidate))
+            return;
+        an = fleet_anomaly_add(f, in, a, ev);
+        if (!an)
+            return;
+        fresh = true;
+        an->kind = ev->u.finding.anomaly;
+        an->retryable = ev->u.finding.retryable;
+        an->precedence = ev->u.finding.precedence;
+        an->terminal = ev->u.finding.terminal;
+        an->offset = ev->u.finding.offset;
+        an->observe_us = ev->u.finding.observe_us;
+        (void) str_set(in, &an->fault_class, ev->u.finding.fault_class);
+        (void) str_set(in, &an->rule, ev->u.finding.rule);
+        (void) str_set(in, &an->rules_version, ev->u.finding.rules_version);
+        (void) str_set(in, &an->nodes, nodes);
+        (void) str_set(in, &an->ranks, ev->u.finding.ranks);
+        (void) str_set(in, &an->stream, ev->u.finding.stream);
+        (void) str_set(in, &an->excerpt, ev->u.finding.excerpt);
+        (void) str_set(in, &an->excerpt_sha256, ev->u.finding.excerpt_sha256);
+        (void) str_set(in, &an->reporter, "watcher");
+    } else if (ev->u.finding.offset <= an->last_offset && adv_streq(str_or(an->stream), str_or(ev->u.finding.stream))) {
+        return; /* read again after a lost connection */
+    } else {
+        an->repeats++;
+        if (nodes && (ev->u.finding.blame == BLAME_NODE || !an->nodes))
+            merge_nodes(in, an, nodes);
+    }
+    an->last_offset = ev->u.finding.offset;
+    if (fresh || (an->status == ANOMALY_WITHDRAWN && !ended)) {
+        an->step_at = a->last_step;
+        an->progress_after = 0;
+        if (a->state == JOB_COMPLETED || a->state == JOB_CANCELLED)
+            fleet_anomaly_status(in, an, ANOMALY_WITHDRAWN, ev, "the attempt had ended otherwise");
+        else
+            fleet_anomaly_status(in, an, ANOMALY_SUSPICION, ev, "its signature is in the log");
+    }
+    if (an->terminal && !a->ms.first_suspicion_us) {
+        a->ms.first_suspicion_us = ev->now_us;
+        fleet_touch_attempt(in, a);
+    }
+    if (ended && job_state_failed(a->state))
+        fleet_judge_by(f, a, ev->now_us + f->cfg.policy.log_settle_us);
+    else if (!ended && an->terminal && fleet_is_last(a))
+        fleet_judge_by(f, a, ev->now_us + f->cfg.policy.suspicion_grace_us);
+}
+
+void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    struct attempt *prev = attempt_prev(a);
+    uint64_t step = ev->u.finding.step;
+    struct anomaly *an;
+    bool store = false;
+
+    switch (ev->u.finding.kind) {
+    case FINDING_PROGRESS:
+        a->steps_seen++;
+        a->last_step = step;
+        a->last_progress_us = ev->now_us;
+        store = a->steps_seen == 1;
+        DL_FOREACH (a->anomalies, an)
+            if (an->status != ANOMALY_WITHDRAWN && step > an->step_at && job_state_running(a->state) &&
+                ++an->progress_after >= WITHDRAW_PROGRESS) {
+                adv_auto_free char *why = fleet_strf(in, "the attempt went on: step %llu came after it",
+                                               (unsigned long long) step);
+                fleet_anomaly_status(in, an, ANOMALY_WITHDRAWN, ev, str_or(why));
+                store = true;
+            }
+        /* advice to interrupt it falls with its reason */
+        if (a->advice && a->advice->may_interrupt && a->advice->disposition == DISPOSITION_PENDING &&
+            !decide_best_anomaly(a))
+            fleet_decide_and_put(f, in, a, ev);
+        break;
+    case FINDING_CHECKPOINT:
+        if (step > a->last_checkpoint_step) {
+            a->last_checkpoint_step = step;
+            store = true;
+        }
+        break;
+    case FINDING_RESUMED:
+        a->resumed_from_step = step;
+        store = true;
+        /* a launcher that restarts inside the job begins lower: what comes after this step is progress again */
+        DL_FOREACH (a->anomalies, an)
+            if (an->status == ANOMALY_SUSPICION && step < an->step_at)
+                an->step_at = step;
+        break;
+    case FINDING_SIGNATURE:
+        break;
+    }
+    if (prev && !prev->unseen && !prev->ms.successor_productive_us && a->steps_seen > 0 &&
+        a->last_step > prev->last_checkpoint_step) {
+        prev->ms.successor_productive_us = ev->now_us;
+        fleet_touch_attempt(in, prev);
+    }
+    if (store || ev->now_us - a->progress_stored_us > PROGRESS_STORE_US) {
+        a->progress_stored_us = ev->now_us;
+        fleet_touch_attempt(in, a);
+    }
+}
+
+struct attempt *fleet_find_attempt(struct fleet *f, struct cluster *c, const char *job_id, uint32_t restart_count)
+{
+    struct job *j = fleet_find_job(c, job_id);
+    struct attempt *a = j ? job_attempt(j, restart_count) : NULL;
+
+    if (!a)
+        f->dropped_events++;
+    return a;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLPLANE_DOMAIN_INTERNAL_H
+#define CONTROLPLANE_DOMAIN_INTERNAL_H
+
+/* What the files of the fleet's state machine share with each other and with nobody else: intents.c, judge.c, observe.c,
+ * finding.c, agents.c, load.c and fleet.c, which hands events out. Invariants: see fleet.c. */
+
+/* A table that cannot grow leaves the new element out (hh.tbl is NULL then) instead of ending the program. */
+#define HASH_NONFATAL_OOM 1
+#define uthash_nonfatal_oom(e) ((void)(e))
+
+#include "controlplane/domain/fleet.h"
+
+/* intents.c */
+void *fleet_grow(struct intents *in, void *v, size_t n, size_t *cap, size_t size);
+void fleet_touch(struct intents *in, enum resource_kind kind, void *object, struct cluster *c);
+void fleet_touch_cluster(struct intents *in, struct cluster *c);
+void fleet_touch_job(struct intents *in, struct job *j);
+void fleet_touch_attempt(struct intents *in, struct attempt *a);
+void fleet_touch_anomaly(struct intents *in, struct anomaly *an);
+void fleet_touch_advice(struct intents *in, struct advice *ad);
+char *fleet_strf(struct intents *in, const char *fmt, ...) ADV_PRINTF(2, 3);
+void fleet_str_take(char **dst, char *s);
+void fleet_audit(struct intents *in, struct cluster *c, const struct event *ev, int64_t observe_us, const char *verb,
+                 const char *subject, const char *fmt, ...) ADV_PRINTF(7, 8);
+
+/* fleet.c */
+struct attempt *fleet_last_attempt(const struct job *j);
+bool fleet_is_last(const struct attempt *a);
+
+/* judge.c */
+void fleet_judge_unlink(struct fleet *f, struct attempt *a);
+void fleet_judge_at(struct fleet *f, struct attempt *a, int64_t at_us);
+void fleet_judge_by(struct fleet *f, struct attempt *a, int64_t at_us);
+void fleet_advice_close(struct advice *ad);
+void fleet_advice_lower(struct intents *in, struct advice *ad, const struct event *ev);
+void fleet_cluster_lower(struct intents *in, struct cluster *c, const struct event *ev);
+void fleet_mint_uid(struct fleet *f, int64_t now_us, char buf[32]);
+void fleet_anomaly_status(struct intents *in, struct anomaly *an, enum anomaly_status s, const struct event *ev,
+                          const char *why);
+void fleet_withdraw_all(struct intents *in, struct attempt *a, const struct event *ev, const char *why);
+bool fleet_has_suspicion(const struct attempt *a, bool terminal_only);
+bool fleet_make_room(struct attempt *a, const struct anomaly *candidate);
+struct anomaly *fleet_anomaly_add(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+void fleet_decide_and_put(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+bool fleet_switched_off(const struct job *j);
+void fleet_judge(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+
+/* observe.c */
+void fleet_set_agent_state(struct intents *in, struct cluster *c, enum agent_state s, int64_t now_us);
+int fleet_apply_state(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err);
+
+/* finding.c */
+void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+struct attempt *fleet_find_attempt(struct fleet *f, struct cluster *c, const char *job_id, uint32_t restart_count);
+
+/* agents.c */
+void fleet_apply_hello(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev);
+void fleet_apply_gone(struct intents *in, struct cluster *c, const struct event *ev);
+void fleet_apply_report(struct intents *in, struct cluster *c, const struct event *ev);
+void fleet_apply_take(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev);
+int fleet_apply_status(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
+                       struct adv_err *err);
+int fleet_apply_action(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
+                       struct adv_err *err);
+
+#endif

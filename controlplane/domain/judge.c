@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Judgement: suspicions become confirmed or withdrawn, and a confirmed anomaly, or an end in failure alone, becomes the
+ * attempt's one advice. Everything that waits has one number, `judge_at_us`; EV_TICK looks at it. */
+
+#include "controlplane/domain/internal.h"
+
+#include <stdio.h>
+#include <utlist.h>
+
+#define POSTPONE_US       60000000LL /* looked at again at the latest; reconnecting brings it forward */
+
+/* ---- judgement list --------------------------------------------------------------------------------------------- */
+
+void fleet_judge_unlink(struct fleet *f, struct attempt *a)
+{
+    if (a->judge_at_us)
+        DL_DELETE2(f->judge_list, a, judge_prev, judge_next);
+    a->judge_at_us = 0;
+}
+
+void fleet_judge_at(struct fleet *f, struct attempt *a, int64_t at_us)
+{
+    if (!a->judge_at_us)
+        DL_APPEND2(f->judge_list, a, judge_prev, judge_next);
+    a->judge_at_us = at_us;
+}
+
+void fleet_judge_by(struct fleet *f, struct attempt *a, int64_t at_us)
+{
+    if (!a->judge_at_us || at_us < a->judge_at_us)
+        fleet_judge_at(f, a, at_us);
+}
+
+int64_t fleet_next_deadline(const struct fleet *f)
+{
+    const struct attempt *a;
+    int64_t min = 0;
+
+    DL_FOREACH2 (f->judge_list, a, judge_next)
+        if (!min || a->judge_at_us < min)
+            min = a->judge_at_us;
+    return min;
+}
+
+/* ---- consent on existing advice --------------------------------------------------------------------------------- */
+
+void fleet_advice_close(struct advice *ad)
+{
+    struct cluster *c = ad->attempt->job->cluster;
+
+    if (ad->open)
+        DL_DELETE(c->open_advice, ad);
+    ad->open = false;
+}
+
+static void advice_open(struct advice *ad)
+{
+    struct cluster *c = ad->attempt->job->cluster;
+
+    if (!ad->open)
+        DL_APPEND(c->open_advice, ad);
+    ad->open = true;
+    ad->order_rev = 0; /* the turn numbers it when the change is stored */
+}
+
+/* Lowers one open advice to what consent now allows; never raises. */
+void fleet_advice_lower(struct intents *in, struct advice *ad, const struct event *ev)
+{
+    char *why[POLICY_MAX_MODE_REASONS], name[RESOURCE_NAME_MAX];
+    size_t n = 0;
+    enum adv_mode m = policy_job_mode(ad->attempt->job, why, &n);
+    enum actionability to = m == MODE_ACT       ? ACTION_ACTIONABLE :
+                            m == MODE_APPROVE   ? ACTION_NEEDS_APPROVAL :
+                                                  ACTION_SHADOW;
+
+    if (to < ad->actionability && ad->disposition == DISPOSITION_PENDING) {
+        ad->actionability = to;
+        ad->disposition_reason = REASON_MODE_TOO_LOW;
+        ad->update_us = ev->now_us;
+        (void) str_set(in, &ad->status_detail, n ? why[0] : "consent was lowered");
+        if (ad->open)
+            ad->order_rev = 0;
+        fleet_touch_advice(in, ad);
+        fleet_audit(in, ad->attempt->job->cluster, ev, 0, "advice.lowered", advice_resource_name(ad->attempt, name), "%s",
+              n ? why[0] : "");
+    }
+    for (size_t i = 0; i < n; i++)
+        free(why[i]);
+}
+
+void fleet_cluster_lower(struct intents *in, struct cluster *c, const struct event *ev)
+{
+    struct advice *ad, *next;
+
+    DL_FOREACH_SAFE(c->open_advice, ad, next)
+        fleet_advice_lower(in, ad, ev);
+}
+
+/* ---- anomalies -------------------------------------------------------------------------------------------------- */
+
+void fleet_mint_uid(struct fleet *f, int64_t now_us, char buf[32])
+{
+    (void) snprintf(buf, 32, "%012llx%06llx", (unsigned long long) (now_us / 1000) & 0xffffffffffffULL,
+                    (unsigned long long) (f->next_uid++ & 0xffffff));
+}
+
+void fleet_anomaly_status(struct intents *in, struct anomaly *an, enum anomaly_status s, const struct event *ev,
+                           const char *why)
+{
+    char name[RESOURCE_NAME_MAX];
+
+    if (an->status == s)
+        return;
+    an->status = s;
+    an->status_us = ev->now_us;
+    (void) str_set(in, &an->status_reason, why);
+    fleet_touch_anomaly(in, an);
+    fleet_audit(in, an->attempt->job->cluster, ev, an->observe_us,
+          s == ANOMALY_CONFIRMED   ? "anomaly.confirmed" :
+          s == ANOMALY_WITHDRAWN   ? "anomaly.withdrawn" :
+                                     "anomaly.suspicion",
+          attempt_resource_name(an->attempt, name), "%s: %s", an->rule ? an->rule : "scheduler state", why);
+}
+
+void fleet_withdraw_all(struct intents *in, struct attempt *a, const struct event *ev, const char *why)
+{
+    struct anomaly *an;
+
+    DL_FOREACH (a->anomalies, an)
+        if (an->status == ANOMALY_SUSPICION)
+            fleet_anomaly_status(in, an, ANOMALY_WITHDRAWN, ev, why);
+}
+
+static void confirm_all(struct intents *in, struct attempt *a, const struct event *ev, const char *why)
+{
+    struct anomaly *an;
+
+    DL_FOREACH (a->anomalies, an)
+        if (an->status == ANOMALY_SUSPICION)
+            fleet_anomaly_status(in, an, ANOMALY_CONFIRMED, ev, why);
+    if (!a->ms.anomaly_confirmed_us) {
+        a->ms.anomaly_confirmed_us = ev->now_us;
+        fleet_touch_attempt(in, a);
+    }
+}
+
+bool fleet_has_suspicion(const struct attempt *a, bool terminal_only)
+{
+    const struct anomaly *an;
+
+    DL_FOREACH (a->anomalies, an)
+        if (an->status == ANOMALY_SUSPICION && (an->terminal || !terminal_only))
+            return true;
+    return false;
+}
+
+/* Withdrawn ones count nothing. */
+static bool less_weighty(const struct anomaly *a, const struct anomaly *b)
+{
+    bool aw = a->status == ANOMALY_WITHDRAWN, bw = b->status == ANOMALY_WITHDRAWN;
+
+    if (aw != bw)
+        return aw;
+    return anomaly_weightier(b, a);
+}
+
+/* Makes room by dropping the least weighty when something weightier than it comes. */
+bool fleet_make_room(struct attempt *a, const struct anomaly *candidate)
+{
+    struct anomaly *an, *least = NULL;
+
+    if (a->n_anomalies < ATTEMPT_MAX_ANOMALIES)
+        return true;
+    DL_FOREACH (a->anomalies, an)
+        if (!least || less_weighty(an, least))
+            least = an;
+    if (!least || !less_weighty(least, candidate))
+        return false;
+    /* Its row stays in the store as history; only the working set forgets it. One that is still to be written in this
+     * turn lives until then. */
+    DL_DELETE(a->anomalies, least);
+    a->n_anomalies--;
+    if (least->dirty)
+        least->dropped = true;
+    else
+        anomaly_free(least);
+    return true;
+}
+
+struct anomaly *fleet_anomaly_add(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    struct anomaly *an;
+    char uid[32];
+
+    if (a->n_anomalies >= ATTEMPT_MAX_ANOMALIES)
+        return NULL;
+    an = calloc(1, sizeof(*an));
+    if (!an) {
+        in->oom = true;
+        return NULL;
+    }
+    an->attempt = a;
+    fleet_mint_uid(f, ev->now_us, uid);
+    (void) str_set(in, &an->uid, uid);
+    an->record_us = an->status_us = ev->now_us;
+    DL_APPEND(a->anomalies, an);
+    a->n_anomalies++;
+    fleet_touch_anomaly(in, an);
+    return an;
+}
+
+/* An end in failure that no log line explains. */
+static void anomaly_from_state(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    const struct anomaly candidate = { .status = ANOMALY_CONFIRMED };
+    struct anomaly *an = fleet_make_room(a, &candidate) ? fleet_anomaly_add(f, in, a, ev) : NULL;
+
+    if (!an)
+        return;
+    an->kind = ANOMALY_CRASH;
+    an->retryable = RETRYABLE_MAYBE;
+    an->observe_us = a->ms.end_observed_us;
+    (void) str_set(in, &an->reporter, "scheduler");
+    (void) str_set(in, &an->fault_class,
+                   a->state == JOB_NODE_FAIL || a->state == JOB_BOOT_FAIL ? "node_failure" :
+                   a->state == JOB_OUT_OF_MEMORY                          ? "host_memory" :
+                                                                            "unknown");
+    fleet_str_take(&an->status_reason,
+             fleet_strf(in, "The scheduler reports %s (exit code %u, signal %u) and no known fault is in the log%s%s.",
+                  job_state_name(a->state), a->exit_code, a->exit_signal,
+                  a->telemetry == TELEMETRY_LOST || a->telemetry == TELEMETRY_UNSET ? ", which could not be read: " : "",
+                  a->telemetry == TELEMETRY_LOST    ? str_or(a->telemetry_reason) :
+                  a->telemetry == TELEMETRY_UNSET   ? "nothing was heard of it" :
+                                                      ""));
+    an->status = ANOMALY_CONFIRMED;
+}
+
+/* ---- decision --------------------------------------------------------------------------------------------------- */
+
+static bool same_orders(const struct advice *ad, const struct decision *d)
+{
+    return ad->desired == d->desired && adv_streq(str_or(ad->exclude_nodes), str_or(d->exclude_nodes)) &&
+           ad->may_interrupt == d->may_interrupt;
+}
+
+static void take_prose(struct advice *ad, struct decision *d)
+{
+    for (size_t i = 0; i < ADVICE_MAX_REASONS; i++) {
+        free(ad->reasons[i].code);
+        free(ad->reasons[i].param);
+        free(ad->reasons[i].sentence);
+        ad->reasons[i] = d->reasons[i];
+        d->reasons[i] = (struct advice_reason) { 0 };
+    }
+    ad->n_reasons = d->n_reasons;
+    fleet_str_take(&ad->summary, ADV_STEAL(d->summary));
+}
+
+/* A requeue of this attempt was begun and is not known to have failed. */
+bool attempt_requeue_recorded(const struct attempt *a)
+{
+    const struct action *ac;
+
+    DL_FOREACH (a->actions, ac)
+        if ((ac->verb == VERB_PRESERVE || ac->verb == VERB_INTERRUPT) &&
+            !(ac->outcome_us && (ac->observed == OBSERVED_NO || ac->command == COMMAND_NOT_SENT)))
+            return true;
+    return false;
+}
+
+static void put_advice(struct fleet *f, struct intents *in, struct attempt *a, struct decision *d,
+                       const struct event *ev)
+{
+    struct advice *ad = a->advice;
+    char uid[32], name[RESOURCE_NAME_MAX];
+    bool fresh = false;
+
+    if (ad && (ad->disposition == DISPOSITION_CONVERGED || ad->disposition == DISPOSITION_SUPERSEDED) &&
+        ad->desired != DESIRED_NO_ACTION)
+        return; /* done and past: later evidence changes no history */
+    if (ad && ad->desired == DESIRED_RESTARTED && attempt_requeue_recorded(a)) {
+        return; /* the attempt is being replaced already: evidence that comes now changes no order */
+    }
+    if (ad && same_orders(ad, d)) {
+        take_prose(ad, d);
+        fleet_touch_advice(in, ad);
+        return;
+    }
+    if (!ad) {
+        ad = calloc(1, sizeof(*ad));
+        if (!ad) {
+            in->oom = true;
+            return;
+        }
+        ad->attempt = a;
+        ad->create_us = ev->now_us;
+        fleet_mint_uid(f, ev->now_us, uid);
+        (void) str_set(in, &ad->correlation_id, uid);
+        a->advice = ad;
+        fresh = true;
+    }
+    ad->generation++;
+    ad->desired = d->desired;
+    if (fresh || d->actionability < ad->actionability)
+        ad->actionability = d->actionability; /* consent never rises for advice that exists */
+    ad->may_interrupt = d->may_interrupt;
+    ad->valid_for_ms = f->cfg.policy.valid_for_ms;
+    fleet_str_take(&ad->exclude_nodes, ADV_STEAL(d->exclude_nodes));
+    (void) str_set(in, &ad->anomaly_uid, d->anomaly ? d->anomaly->uid : NULL);
+    take_prose(ad, d);
+    ad->update_us = ad->status_us = ev->now_us;
+    (void) str_set(in, &ad->status_detail, NULL);
+    if (d->desired == DESIRED_NO_ACTION) {
+        ad->disposition = DISPOSITION_CONVERGED;
+        ad->disposition_reason = 2; /* already satisfied */
+        if (ad->open)
+            ad->order_rev = 0; /* the agent has to hear that there is nothing to do any more */
+    } else {
+        ad->disposition = DISPOSITION_PENDING;
+        ad->disposition_reason = ad->actionability == ACTION_ACTIONABLE ? REASON_UNSET : REASON_MODE_TOO_LOW;
+        if (ad->actionability == ACTION_ACTIONABLE)
+            advice_open(ad);
+    }
+    if (!a->ms.advised_us) {
+        a->ms.advised_us = ev->now_us;
+        fleet_touch_attempt(in, a);
+    }
+    fleet_touch_advice(in, ad);
+    fleet_audit(in, a->job->cluster, ev, 0, fresh ? "advice.create" : "advice.change", advice_resource_name(a, name),
+          "generation %llu %s%s%s: %s", (unsigned long long) ad->generation, desired_name(ad->desired),
+          ad->exclude_nodes ? " without " : "", str_or(ad->exclude_nodes), str_or(ad->summary));
+}
+
+void fleet_decide_and_put(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    struct decision d;
+
+    decide_attempt(a, &f->cfg.policy, ev->now_us, &d);
+    if (d.oom)
+        in->oom = true;
+    else if (d.not_before_us > ev->now_us)
+        fleet_judge_at(f, a, d.not_before_us);
+    else
+        put_advice(f, in, a, &d, ev);
+    decision_done(&d);
+}
+
+static void judge_failed(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    const struct anomaly *best = decide_best_anomaly(a);
+    const struct cluster *c = a->job->cluster;
+    int64_t since_us = a->ms.end_observed_us > c->agent_state_us ? a->ms.end_observed_us : c->agent_state_us;
+    int64_t wait_us = since_us + f->cfg.policy.fallback_delay_us; /* nothing was heard while the agent was away */
+
+    if (!best) {
+        bool can_hear = f->cfg.log_detection && a->telemetry != TELEMETRY_LOST;
+        if (can_hear && ev->now_us < wait_us) {
+            fleet_judge_at(f, a, wait_us);
+            return;
+        }
+        anomaly_from_state(f, in, a, ev);
+    }
+    confirm_all(in, a, ev, "the attempt ended in failure");
+    fleet_decide_and_put(f, in, a, ev);
+}
+
+static void judge_running(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    const struct anomaly *an;
+    int64_t since = 0, due;
+    bool user_fault = false;
+
+    DL_FOREACH (a->anomalies, an)
+        if (an->status == ANOMALY_SUSPICION && an->terminal) {
+            if (!since || an->record_us < since)
+                since = an->record_us;
+            user_fault = user_fault || an->retryable == RETRYABLE_NO;
+        }
+    if (!since)
+        return;
+    if (a->last_progress_us > since)
+        since = a->last_progress_us;
+    if (a->job->cluster->agent_state_us > since)
+        since = a->job->cluster->agent_state_us; /* silence counts only while somebody listens */
+    due = since + f->cfg.policy.suspicion_grace_us;
+    if (ev->now_us < due) {
+        fleet_judge_at(f, a, due);
+        return;
+    }
+    /* Silence is evidence only where the log is read in full and had shown progress before. */
+    if (a->telemetry != TELEMETRY_COMPLETE || a->steps_seen == 0 || user_fault || a->state != JOB_RUNNING)
+        return;
+    confirm_all(in, a, ev, "no progress followed for the grace time");
+    fleet_decide_and_put(f, in, a, ev);
+}
+
+/* Nobody wants this job looked at. */
+bool fleet_switched_off(const struct job *j)
+{
+    return j->cluster->mode == MODE_OFF || j->cluster->ceiling == MODE_OFF || j->opt_mode == MODE_OFF;
+}
+
+void fleet_judge(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    struct cluster *c = a->job->cluster;
+
+    fleet_judge_unlink(f, a);
+    if (fleet_switched_off(a->job) || !fleet_is_last(a) || a->job->gone)
+        return;
+    if (c->agent_state != AGENT_CONNECTED || !c->digest_ok) {
+        fleet_judge_at(f, a, ev->now_us + POSTPONE_US);
+        return;
+    }
+    if (job_state_failed(a->state))
+        judge_failed(f, in, a, ev);
+    else if (job_state_running(a->state))
+        judge_running(f, in, a, ev);
+    else if (job_state_terminal(a->state)) {
+        bool had = a->anomalies != NULL;
+        fleet_withdraw_all(in, a, ev, a->state == JOB_COMPLETED ? "the attempt completed all the same" :
+                                a->state == JOB_CANCELLED ? "the job was cancelled" :
+                                                            "the attempt ended for another reason");
+        if (had || a->state == JOB_TIMEOUT)
+            fleet_decide_and_put(f, in, a, ev);
+    }
+}

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the scheduler shows moves jobs and attempts along. A record that cannot be of the job it names makes a new job;
+ * nothing is ever inherited by an id. */
+
+#include "controlplane/domain/internal.h"
+
+#include <utlist.h>
+
+#include "common/jobcomment.h"
+
+#define MAX_RESTART_COUNT 10000 /* a larger number is garbage, not a job that was requeued this often */
+#define CLUSTER_MAX_JOBS     200000  /* what one agent can make the control plane keep */
+#define CLUSTER_MAX_NODES    50000
+#define CLUSTER_MAX_ATTEMPTS 500000
+#define ATTEMPT_MAX_GAP      1000    /* requeues of a known job that nobody saw */
+#define STALE_END_S       100   /* an attempt first seen this long after its end is history, not news (MinJobAge / 3) */
+
+static bool same_submission(const struct job *j, const struct job_obs *o)
+{
+    uint32_t last = j->n_attempts ? j->first_index + j->n_attempts - 1 : 0;
+
+    if (j->incarnation_unix && o->incarnation_unix)
+        return j->incarnation_unix == o->incarnation_unix;
+    if (o->restart_count < last)
+        return false;
+    if (o->restart_count == last)
+        return o->submit_unix == j->submit_unix;
+    return o->submit_unix >= j->submit_unix;
+}
+
+static void job_set_hash(struct cluster *c, struct job *j, bool present, uint64_t hash)
+{
+    if (j->present)
+        c->digest ^= j->hash;
+    j->present = present;
+    j->hash = hash;
+    if (present)
+        c->digest ^= hash;
+}
+
+static void job_gone(struct fleet *f, struct intents *in, struct job *j)
+{
+    struct attempt *a = fleet_last_attempt(j);
+
+    job_set_hash(j->cluster, j, false, 0);
+    if (!j->gone) {
+        j->gone = true;
+        fleet_touch_job(in, j);
+    }
+    if (a)
+        fleet_judge_unlink(f, a);
+}
+
+static struct job *job_new(struct fleet *f, struct intents *in, struct cluster *c, const struct job_obs *o,
+                           const struct event *ev)
+{
+    struct job *j = calloc(1, sizeof(*j));
+    char uid[32];
+
+    if (!j) {
+        in->oom = true;
+        return NULL;
+    }
+    j->cluster = c;
+    fleet_mint_uid(f, ev->now_us, uid);
+    (void) str_set(in, &j->uid, uid);
+    (void) str_set(in, &j->job_id, o->job_id);
+    j->first_seen_us = ev->now_us;
+    if (in->oom) {
+        job_free(j);
+        return NULL;
+    }
+    HASH_ADD_KEYPTR(hh_uid, c->jobs_by_uid, j->uid, strlen(j->uid), j);
+    if (!j->hh_uid.tbl) {
+        in->oom = true;
+        job_free(j);
+        return NULL;
+    }
+    HASH_ADD_KEYPTR(hh_id, c->jobs_by_id, j->job_id, strlen(j->job_id), j);
+    in->oom |= !j->hh_id.tbl;
+    fleet_touch_job(in, j);
+    return j;
+}
+
+static struct attempt *attempt_add(struct intents *in, struct job *j, bool unseen)
+{
+    struct attempt **v = realloc(j->attempts, (j->n_attempts + 1) * sizeof(*v)), *a;
+
+    if (!v) {
+        in->oom = true;
+        return NULL;
+    }
+    j->attempts = v;
+    a = calloc(1, sizeof(*a));
+    if (!a) {
+        in->oom = true;
+        return NULL;
+    }
+    a->job = j;
+    a->index = j->first_index + j->n_attempts;
+    a->unseen = unseen;
+    v[j->n_attempts++] = a;
+    j->cluster->n_attempts++;
+    fleet_touch_attempt(in, a);
+    return a;
+}
+
+/* A newer attempt exists: what was open about @a ends here. */
+static void attempt_superseded(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    struct advice *ad = a->advice;
+
+    fleet_judge_unlink(f, a);
+    if (a->unseen)
+        return;
+    if (!job_state_terminal(a->state)) {
+        a->state = JOB_REQUEUED;
+        (void) str_set(in, &a->state_raw, "REQUEUED");
+        if (!a->ms.end_observed_us)
+            a->ms.end_observed_us = ev->now_us;
+        fleet_touch_attempt(in, a);
+    }
+    fleet_withdraw_all(in, a, ev, "a newer attempt took its place");
+    if (ad && ad->disposition == DISPOSITION_PENDING && ad->actionability != ACTION_ACTIONABLE) {
+        ad->disposition = DISPOSITION_SUPERSEDED;
+        ad->disposition_reason = REASON_ATTEMPT_SUPERSEDED;
+        ad->status_us = ev->now_us;
+        fleet_touch_advice(in, ad);
+    }
+}
+
+static void job_take_detail(struct intents *in, struct job *j, const struct job_obs *o, const struct event *ev)
+{
+    struct attempt *a = fleet_last_attempt(j);
+    struct adv_jobcomment opts;
+
+    (void) str_set(in, &j->display_name, o->name);
+    (void) str_set(in, &j->stdout_path, o->stdout_path);
+    (void) str_set(in, &j->excluded_nodes, o->excluded_nodes);
+    (void) str_set(in, &j->required_nodes, o->required_nodes);
+    if (!str_set(in, &j->comment, o->comment))
+        return;
+    adv_jobcomment_parse(j->comment, &opts);
+    j->opt_mode = (enum adv_mode) opts.mode;
+    j->max_restarts = opts.max_restarts;
+    (void) str_set(in, &j->policy, opts.policy);
+    (void) str_set(in, &j->workflow, opts.workflow);
+    (void) str_set(in, &j->comment_error, opts.error);
+    if (a && a->advice)
+        fleet_advice_lower(in, a->advice, ev);
+}
+
+static void apply_attempt(struct fleet *f, struct intents *in, struct job *j, const struct job_obs *o,
+                          const struct event *ev)
+{
+    struct attempt *a, *prev = fleet_last_attempt(j);
+    enum job_state was;
+    bool fresh = false, ch = false;
+
+    if (!j->n_attempts)
+        j->first_index = o->restart_count; /* attempts that nobody saw are a number, not records */
+    if (o->restart_count < j->first_index)
+        return; /* a count that fell: not this job's, whatever it says */
+    if (!job_attempt(j, o->restart_count)) {
+        if (prev)
+            attempt_superseded(f, in, prev, ev);
+        while (!in->oom && !job_attempt(j, o->restart_count))
+            (void) attempt_add(in, j, j->first_index + j->n_attempts < o->restart_count);
+        fresh = true;
+    }
+    a = job_attempt(j, o->restart_count);
+    if (in->oom || !a)
+        return;
+    was = a->state;
+    if (a->state != o->state) {
+        a->state = o->state;
+        ch = true;
+    }
+    ch |= str_set(in, &a->state_raw, o->state_raw);
+    if (o->nodes && *o->nodes)
+        ch |= str_set(in, &a->nodes, o->nodes);
+    if (a->start_unix != o->start_unix && o->state != JOB_PENDING) {
+        a->start_unix = o->start_unix;
+        ch = true;
+    }
+    if (job_state_terminal(o->state) &&
+        (a->end_unix != o->end_unix || a->exit_code != o->exit_code || a->exit_signal != o->exit_signal)) {
+        a->end_unix = o->end_unix;
+        a->exit_code = o->exit_code;
+        a->exit_signal = o->exit_signal;
+        ch = true;
+    }
+    if (ch)
+        fleet_touch_attempt(in, a);
+    prev = attempt_prev(a);
+    if (job_state_running(a->state) && prev && !prev->unseen && !prev->ms.successor_started_us) {
+        prev->ms.successor_started_us = ev->now_us;
+        fleet_touch_attempt(in, prev);
+    }
+    if (!job_state_terminal(a->state) || job_state_terminal(was))
+        return;
+    a->ms.end_observed_us = ev->now_us;
+    if (a->state == JOB_COMPLETED)
+        for (uint32_t i = 0; i < j->n_attempts; i++)
+            if (!j->attempts[i]->ms.job_completed_us && !j->attempts[i]->unseen) {
+                j->attempts[i]->ms.job_completed_us = ev->now_us;
+                fleet_touch_attempt(in, j->attempts[i]);
+            }
+    if (fresh && a->end_unix && ev->now_us / 1000000 - a->end_unix > STALE_END_S)
+        return; /* it was over long before anybody looked */
+    fleet_judge_at(f, a, ev->now_us + f->cfg.policy.log_settle_us);
+}
+
+static void apply_job(struct fleet *f, struct intents *in, struct cluster *c, const struct job_obs *o,
+                      const struct event *ev)
+{
+    struct job *j = fleet_find_job(c, o->job_id);
+
+    if (j && !same_submission(j, o)) {
+        HASH_DELETE(hh_id, c->jobs_by_id, j);
+        job_gone(f, in, j);
+        j = NULL;
+    }
+    if (!j && !(j = job_new(f, in, c, o, ev)))
+        return;
+    if (o->detail_known)
+        job_take_detail(in, j, o, ev);
+    (void) str_set(in, &j->user, o->user);
+    (void) str_set(in, &j->account, o->account);
+    (void) str_set(in, &j->partition, o->partition);
+    (void) str_set(in, &j->qos, o->qos);
+    (void) str_set(in, &j->reason, o->reason);
+    j->uid_number = o->uid;
+    j->submit_unix = o->submit_unix;
+    j->batch = o->batch;
+    j->requeueable = o->requeueable;
+    j->held = o->held;
+    j->gone = false;
+    if (o->num_nodes)
+        j->num_nodes = o->num_nodes;
+    if (!j->incarnation_unix)
+        j->incarnation_unix = o->incarnation_unix ? o->incarnation_unix : o->restart_count == 0 ? o->submit_unix : 0;
+    job_set_hash(c, j, true, o->hash);
+    j->seen_in_full = true;
+    apply_attempt(f, in, j, o, ev);
+    fleet_touch_job(in, j); /* the agent sends only what changed */
+}
+
+static void apply_node(struct intents *in, struct cluster *c, const struct node_obs *o)
+{
+    struct node *n = NULL;
+
+    HASH_FIND_STR(c->nodes, o->name, n);
+    if (!n) {
+        n = calloc(1, sizeof(*n));
+        if (!n || !(n->name = strdup(o->name))) {
+            in->oom = true;
+            node_free(n);
+            return;
+        }
+        HASH_ADD_KEYPTR(hh, c->nodes, n->name, strlen(n->name), n);
+        if (!n->hh.tbl) {
+            in->oom = true;
+            node_free(n);
+            return;
+        }
+    } else {
+        c->digest ^= n->hash;
+    }
+    n->hash = o->hash;
+    c->digest ^= n->hash;
+    n->available = o->available;
+    n->seen_in_full = true;
+    (void) str_set(in, &n->state_raw, o->state_raw);
+    (void) str_set(in, &n->reason, o->reason);
+}
+
+static void node_gone(struct cluster *c, struct node *n)
+{
+    c->digest ^= n->hash;
+    HASH_DEL(c->nodes, n);
+    node_free(n);
+}
+
+static void full_begin(struct cluster *c)
+{
+    struct job *j;
+    struct node *n;
+
+    c->in_full = true;
+    for (j = c->jobs_by_id; j; j = j->hh_id.next)
+        j->seen_in_full = false;
+    for (n = c->nodes; n; n = n->hh.next)
+        n->seen_in_full = false;
+}
+
+static void full_end(struct fleet *f, struct intents *in, struct cluster *c)
+{
+    struct job *j;
+    struct node *n, *n_next;
+
+    c->in_full = false;
+    for (j = c->jobs_by_id; j; j = j->hh_id.next)
+        if (!j->seen_in_full && !j->gone)
+            job_gone(f, in, j);
+    HASH_ITER(hh, c->nodes, n, n_next)
+        if (!n->seen_in_full)
+            node_gone(c, n);
+}
+
+void fleet_set_agent_state(struct intents *in, struct cluster *c, enum agent_state s, int64_t now_us)
+{
+    if (c->agent_state == s)
+        return;
+    c->agent_state = s;
+    c->agent_state_us = now_us;
+    fleet_touch_cluster(in, c);
+}
+
+int fleet_apply_state(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err)
+{
+    if (!adv_streq(str_or(c->holder_instance), str_or(ev->u.state.instance_id)))
+        return adv_err_set_reason(err, ADV_FAILED_PRECONDITION, "NOT_LEASE_HOLDER",
+                                  "cluster %s: another agent holds the lease", c->name);
+    for (size_t i = 0; i < ev->u.state.n_jobs; i++) {
+        const struct job_obs *o = &ev->u.state.jobs[i];
+        const struct job *known = fleet_find_job(c, o->job_id);
+        const struct attempt *newest = known ? fleet_last_attempt(known) : NULL;
+        if (newest && o->restart_count > newest->index + ATTEMPT_MAX_GAP) {
+            (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "OBSERVATION_MALFORMED",
+                                      "job %.40s: restart count %u after %u: expected at most %d more", o->job_id,
+                                      o->restart_count, newest->index, ATTEMPT_MAX_GAP);
+            return adv_err_field(err, "state_update.jobs[%zu].restart_count", i);
+        }
+        if (!sched_job_id_valid(o->job_id) || o->restart_count > MAX_RESTART_COUNT || o->state > JOB_STATE_LAST_ ||
+            o->submit_unix < 0) {
+            (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "OBSERVATION_MALFORMED",
+                                      "job \"%.40s\": expected an id like 123, 46_5 or 56+1, a known state, a submit "
+                                      "time and a restart count up to %d",
+                                      str_or(o->job_id), MAX_RESTART_COUNT);
+            return adv_err_field(err, "state_update.jobs[%zu]", i);
+        }
+    }
+    if (HASH_CNT(hh_uid, c->jobs_by_uid) + ev->u.state.n_jobs > CLUSTER_MAX_JOBS ||
+        HASH_COUNT(c->nodes) + ev->u.state.n_nodes > CLUSTER_MAX_NODES || c->n_attempts > CLUSTER_MAX_ATTEMPTS)
+        return adv_err_set_reason(err, ADV_RESOURCE_EXHAUSTED, "CLUSTER_TOO_LARGE",
+                                  "cluster %s: more than %d jobs, %d nodes or %d attempts are kept", c->name,
+                                  CLUSTER_MAX_JOBS, CLUSTER_MAX_NODES, CLUSTER_MAX_ATTEMPTS);
+    for (size_t i = 0; i < ev->u.state.n_nodes; i++)
+        if (!ev->u.state.nodes[i].name || !*ev->u.state.nodes[i].name) {
+            (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "OBSERVATION_MALFORMED", "a node without a name");
+            return adv_err_field(err, "state_update.nodes[%zu].name", i);
+        }
+    if (ev->u.state.full_begin)
+        full_begin(c);
+    for (size_t i = 0; i < ev->u.state.n_nodes && !in->oom; i++)
+        apply_node(in, c, &ev->u.state.nodes[i]);
+    for (size_t i = 0; i < ev->u.state.n_jobs && !in->oom; i++)
+        apply_job(f, in, c, &ev->u.state.jobs[i], ev);
+    for (size_t i = 0; i < ev->u.state.n_gone_jobs && !in->oom; i++) {
+        struct job *j = fleet_find_job(c, ev->u.state.gone_jobs[i]);
+        if (j)
+            job_gone(f, in, j);
+    }
+    for (size_t i = 0; i < ev->u.state.n_gone_nodes && !in->oom; i++) {
+        struct node *n = NULL;
+        HASH_FIND_STR(c->nodes, ev->u.state.gone_nodes[i], n);
+        if (n)
+            node_gone(c, n);
+    }
+    if (ev->u.state.full_end)
+        full_end(f, in, c);
+    c->observe_us = ev->u.state.observe_us;
+    if (!c->in_full) {
+        bool ok = c->digest == ev->u.state.digest, back = ok && c->agent_state != AGENT_CONNECTED;
+        struct attempt *a;
+        ev->u.state.ret_resync = !ok;
+        c->digest_ok = ok;
+        fleet_set_agent_state(in, c, ok ? AGENT_CONNECTED : AGENT_RESYNCING, ev->now_us);
+        DL_FOREACH2 (f->judge_list, a, judge_next)
+            if (back && a->job->cluster == c)
+                fleet_judge_by(f, a, ev->now_us); /* what waited for the agent */
+    }
+    return 0;
+}
