@@ -8,7 +8,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import advcrash  # noqa: E402
 import advstack  # noqa: E402
 
-s = advcrash.CrashStack()
+s = advcrash.CrashStack(few_rules=True)
 POINTS = (("agent.order_received", "preserve"), ("agent.after_lease_check", "preserve"),
           ("agent.after_intent", "preserve"), ("spawn.before_fork", "preserve"), ("slurm.after_command", "preserve"),
           ("agent.before_outcome", "preserve"), ("agent.after_outcome", "preserve"), ("slurm.after_command", "constrain"),

@@ -10,7 +10,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import advcrash  # noqa: E402
 import advstack  # noqa: E402
 
-s = advcrash.CrashStack()
+s = advcrash.CrashStack(few_rules=True)
 POINTS = ("turn.before_commit", "sqlite.before_commit", "turn.after_commit")
 # the suspicion; the confirmed anomaly with its advice; the action's intent, its outcome; the status
 THINGS = (("anomaly", 1), ("advice", 1), ("action", 1), ("action", 2), ("advice", 2))
