@@ -405,9 +405,14 @@ class Stack:
         return self.admin().GetCluster(self.api.GetClusterRequest(name=f"clusters/{self.cluster}"), timeout=10).cluster
 
     def wait_connected(self, timeout=60):
-        return wait_for(f"the cluster to be connected; agent log: {self.agent.log()[-1500:]}", lambda:
-                        (c := self.cluster_view()).agent_state == self.api.AGENT_STATE_CONNECTED and c.mode_effective and c,
-                        timeout)
+        def probe():
+            c = self.cluster_view()
+            return c.agent_state == self.api.AGENT_STATE_CONNECTED and c.mode_effective and c
+        try:
+            return wait_for("the cluster to be connected", probe, timeout)
+        except AssertionError as e:
+            raise AssertionError(f"{e}\ncluster: {self.cluster_view()}\nagent: {self.agent.log()[-3000:]}\n"
+                                 f"advisord: {self.cp.tail_log(30)}")
 
     def submit(self, scene, *args, comment='{"advisor":{"max_restarts":3}}', user="labuser1", **env):
         """Submits TRAIN as the user; returns the job id."""
