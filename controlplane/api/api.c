@@ -334,6 +334,10 @@ static void changed_cb(struct turn_observer *o)
 
     agent_service_changed(api);
     watch_service_changed(api);
+    if (api->parked && turn_watchlog(api->turn)->last != api->parked_seq) {
+        api->parked_seq = turn_watchlog(api->turn)->last; /* once a commit, or the two would chase each other */
+        logs_changed(api);
+    }
 }
 
 static void reset_cb(struct turn_observer *o)

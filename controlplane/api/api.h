@@ -108,6 +108,9 @@ struct api {
     struct agent_session *sessions; /* agent_service.c */
     struct watch *watches;          /* watch_service.c */
     struct log_stream *logs;        /* logs.c */
+    struct finding_event *parked;   /* logs.c */
+    size_t n_parked;
+    uint64_t parked_seq; /* newest change when they were tried last */
     size_t n_sessions;
     bool stopping;
 };
@@ -150,6 +153,7 @@ void logs_opened(struct api *api, const char *cluster);
 void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, const char *stream,
                 uint64_t offset, const void *bytes, size_t len, uint64_t dropped, int64_t observe_us);
 void logs_tick(struct api *api);
+void logs_changed(struct api *api); /* something was committed: findings that waited for it are tried again */
 void logs_free(struct api *api);
 
 #endif

@@ -16,6 +16,8 @@
 #define STREAMS_MAX      50000
 #define PENDING_MAX      256 /* events of one stream on their way; more progress than that is thinned out */
 #define SILENT_FINISH_US (2 * 1000000LL)
+#define PARKED_MAX       10000 /* findings whose attempt is not known yet */
+#define PARKED_US        (60 * 1000000LL)
 #define IDLE_FREE_US     (900 * 1000000LL)
 
 struct log_stream {
@@ -42,23 +44,54 @@ static void stream_free(struct log_stream *ls)
 struct finding_event {
     struct turn_event te;
     struct log_stream *ls;
+    int64_t found_mono_us;
+    struct finding_event *prev, *next; /* parked */
     struct adv_hostlist *hosts;
     const char *nodes[64];
     char rule[96], version[WATCHER_RULES_VERSION_SIZE], fault_class[32], ranks[32];
     char excerpt[WATCHER_EXCERPT_SIZE], sha[ADV_SHA256_HEX_SIZE];
 };
 
-static void finding_done(struct turn_event *te, const struct adv_err *err)
+static void finding_free(struct finding_event *fe)
 {
-    struct finding_event *fe = ADV_CONTAINER_OF(te, struct finding_event, te);
     struct log_stream *ls = fe->ls;
 
-    if (err)
-        adv_warn("logs", "a finding was not taken", ADV_FS("stream", ls->key), ADV_FS("why", err->msg));
     (void) adv_hostlist_free(fe->hosts);
     free(fe);
     if (--ls->pending == 0 && ls->dead)
         stream_free(ls);
+}
+
+/* A log may be faster than the record of its attempt: then the finding waits for the next commit, in order. */
+static bool park(struct api *api, struct finding_event *fe, const struct adv_err *err)
+{
+    if (err->code != ADV_NOT_FOUND || api->stopping || api->n_parked >= PARKED_MAX ||
+        adv_mono_us() - fe->found_mono_us > PARKED_US)
+        return false;
+    DL_APPEND(api->parked, fe);
+    api->n_parked++;
+    return true;
+}
+
+static void finding_done(struct turn_event *te, const struct adv_err *err)
+{
+    struct finding_event *fe = ADV_CONTAINER_OF(te, struct finding_event, te);
+
+    if (err && park(fe->ls->api, fe, err))
+        return;
+    if (err)
+        adv_warn("logs", "a finding was not taken", ADV_FS("stream", fe->ls->key), ADV_FS("why", err->msg));
+    finding_free(fe);
+}
+
+void logs_changed(struct api *api)
+{
+    struct finding_event *fe, *next, *list = api->parked;
+
+    api->parked = NULL;
+    api->n_parked = 0;
+    DL_FOREACH_SAFE (list, fe, next)
+        turn_submit(api->turn, &fe->te);
 }
 
 static void fill_signature(struct finding_event *fe, const struct watcher_finding *f)
@@ -132,6 +165,7 @@ static void on_finding(void *ctx, const struct watcher_finding *f)
         return;
     }
     fe->ls = ls;
+    fe->found_mono_us = adv_mono_us();
     fe->te.done = finding_done;
     ev = &fe->te.ev;
     ev->type = EV_FINDING;
@@ -217,6 +251,8 @@ void logs_tick(struct api *api)
     int64_t now_us = adv_mono_us();
     struct log_stream *ls, *next;
 
+    if (api->parked && turn_ready(api->turn))
+        logs_changed(api); /* so that they run out of time even when nothing is committed */
     HASH_ITER(hh, api->logs, ls, next) {
         if (!ls->finished && now_us - ls->fed_mono_us > SILENT_FINISH_US) {
             ls->finished = true;
@@ -234,6 +270,11 @@ void logs_tick(struct api *api)
 void logs_free(struct api *api)
 {
     struct log_stream *ls, *next;
+    struct finding_event *fe, *fe_next;
+
+    DL_FOREACH_SAFE (api->parked, fe, fe_next)
+        finding_free(fe);
+    api->parked = NULL;
 
     HASH_ITER(hh, api->logs, ls, next)
         stream_drop(api, ls);

@@ -9,24 +9,43 @@
 #define WITHDRAW_PROGRESS 2     /* new steps after a suspicion that show that the attempt went on */
 #define PROGRESS_STORE_US (10 * 1000000LL)
 
+/* What the text names, as a host list; NULL for none. */
+static char *named_nodes(struct intents *in, const struct event *ev)
+{
+    ADV_AUTO(adv_hostlist) hl = adv_hostlist_new(ATTEMPT_MAX_NODES);
+    ADV_AUTO_DONE(adv_buf) text;
+    char *s = NULL;
+
+    adv_buf_init(&text, HOST_LIST_TEXT_MAX);
+    if (!hl)
+        in->oom = true;
+    for (size_t i = 0; hl && i < ev->u.finding.n_nodes; i++)
+        if (adv_hostlist_add(hl, str_or(ev->u.finding.nodes[i]), NULL) == -ADV_RESOURCE_EXHAUSTED)
+            in->oom = true; /* what is no host name is left out */
+    if (hl && adv_hostlist_count(hl) > 0 && (adv_hostlist_format(hl, &text, NULL) < 0 || !(s = strdup(text.data))))
+        in->oom = true;
+    return s;
+}
+
 /* The attempt's own nodes among those the evidence names; a single-node attempt needs no name. */
-static char *blamed_nodes(struct intents *in, const struct attempt *a, const struct event *ev)
+static char *blamed_nodes(struct intents *in, const struct attempt *a, uint32_t blame, const char *named)
 {
     ADV_AUTO(adv_hostlist) own = adv_hostlist_new(ATTEMPT_MAX_NODES);
+    ADV_AUTO(adv_hostlist) said = adv_hostlist_new(ATTEMPT_MAX_NODES);
     ADV_AUTO(adv_hostlist) hit = adv_hostlist_new(ATTEMPT_MAX_NODES);
     ADV_AUTO_DONE(adv_buf) text;
     char *s;
 
     adv_buf_init(&text, HOST_LIST_TEXT_MAX);
-    if (!own || !hit || nodes_add(own, str_or(a->nodes)) < 0) {
+    if (!own || !said || !hit || nodes_add(own, str_or(a->nodes)) < 0 || nodes_add(said, str_or(named)) < 0) {
         in->oom = true;
         return NULL;
     }
-    if (ev->u.finding.blame == BLAME_NONE)
+    if (blame == BLAME_NONE)
         return NULL;
-    for (size_t i = 0; i < ev->u.finding.n_nodes; i++) {
+    for (size_t i = 0; i < adv_hostlist_count(said); i++) {
         char shortname[ADV_HOST_NAME_MAX + 1];
-        const char *n = str_or(ev->u.finding.nodes[i]);
+        const char *n = adv_hostlist_nth(said, i);
         if (!adv_hostlist_contains(own, n)) {
             (void) snprintf(shortname, sizeof(shortname), "%.*s", (int) strcspn(n, "."), n);
             n = shortname;
@@ -34,8 +53,7 @@ static char *blamed_nodes(struct intents *in, const struct attempt *a, const str
         if (adv_hostlist_contains(own, n) && adv_hostlist_add(hit, n, NULL) < 0)
             in->oom = true; /* never more than own */
     }
-    if (adv_hostlist_count(hit) == 0 && ev->u.finding.n_nodes == 0 && adv_hostlist_count(own) == 1 &&
-        adv_hostlist_union(hit, own, NULL) < 0)
+    if (adv_hostlist_count(said) == 0 && adv_hostlist_count(own) == 1 && adv_hostlist_union(hit, own, NULL) < 0)
         in->oom = true;
     if (adv_hostlist_count(hit) == 0)
         return NULL;
@@ -46,25 +64,40 @@ static char *blamed_nodes(struct intents *in, const struct attempt *a, const str
     return s;
 }
 
-static void merge_nodes(struct intents *in, struct anomaly *an, const char *more)
+void fleet_attribute(struct intents *in, struct attempt *a)
+{
+    struct anomaly *an;
+
+    DL_FOREACH (a->anomalies, an) {
+        adv_auto_free char *nodes = NULL;
+        if (an->nodes || an->blame == BLAME_NONE)
+            continue;
+        nodes = blamed_nodes(in, a, an->blame, an->named);
+        if (nodes && str_set(in, &an->nodes, nodes))
+            fleet_touch_anomaly(in, an);
+    }
+}
+
+static void merge_nodes(struct intents *in, struct anomaly *an, char **list, const char *more)
 {
     ADV_AUTO(adv_hostlist) all = adv_hostlist_new(ATTEMPT_MAX_NODES);
     ADV_AUTO_DONE(adv_buf) text;
 
     adv_buf_init(&text, HOST_LIST_TEXT_MAX);
-    if (!all || (an->nodes && nodes_add(all, an->nodes) < 0) || nodes_add(all, more) < 0 ||
+    if (!all || (*list && nodes_add(all, *list) < 0) || nodes_add(all, more) < 0 ||
         adv_hostlist_format(all, &text, NULL) < 0) {
         in->oom = true;
         return;
     }
-    if (str_set(in, &an->nodes, text.data))
+    if (str_set(in, list, text.data))
         fleet_touch_anomaly(in, an);
 }
 
 void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
     struct anomaly *an = NULL, *t;
-    adv_auto_free char *nodes = blamed_nodes(in, a, ev);
+    adv_auto_free char *named = named_nodes(in, ev);
+    adv_auto_free char *nodes = blamed_nodes(in, a, ev->u.finding.blame, named);
     bool ended = job_state_terminal(a->state), fresh = false;
 
     DL_FOREACH (a->anomalies, t)
@@ -92,6 +125,8 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
         (void) str_set(in, &an->fault_class, ev->u.finding.fault_class);
         (void) str_set(in, &an->rule, ev->u.finding.rule);
         (void) str_set(in, &an->rules_version, ev->u.finding.rules_version);
+        an->blame = ev->u.finding.blame;
+        (void) str_set(in, &an->named, named);
         (void) str_set(in, &an->nodes, nodes);
         (void) str_set(in, &an->ranks, ev->u.finding.ranks);
         (void) str_set(in, &an->stream, ev->u.finding.stream);
@@ -102,8 +137,10 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
         return; /* read again after a lost connection */
     } else {
         an->repeats++;
+        if (named && ev->u.finding.blame == BLAME_NODE)
+            merge_nodes(in, an, &an->named, named);
         if (nodes && (ev->u.finding.blame == BLAME_NODE || !an->nodes))
-            merge_nodes(in, an, nodes);
+            merge_nodes(in, an, &an->nodes, nodes);
     }
     an->last_offset = ev->u.finding.offset;
     if (fresh || (an->status == ANOMALY_WITHDRAWN && !ended)) {

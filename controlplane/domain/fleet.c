@@ -189,11 +189,14 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
         break;
     case EV_FINDING:
         a = fleet_find_attempt(f, c, ev->u.finding.job_id, ev->u.finding.restart_count);
-        if (a && fleet_switched_off(a->job))
+        if (!a) /* its log was faster than its record: the caller keeps it for a while */
+            return adv_err_set_reason(err, ADV_NOT_FOUND, "ATTEMPT_NOT_FOUND", "job %.40s: attempt %u is not known",
+                                      str_or(ev->u.finding.job_id), ev->u.finding.restart_count);
+        if (fleet_switched_off(a->job))
             break;
-        if (a && ev->u.finding.kind == FINDING_SIGNATURE)
+        if (ev->u.finding.kind == FINDING_SIGNATURE)
             fleet_apply_signature(f, in, a, ev);
-        else if (a)
+        else
             fleet_apply_progress(f, in, a, ev);
         break;
     case EV_TELEMETRY:

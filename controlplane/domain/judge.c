@@ -335,6 +335,7 @@ void fleet_decide_and_put(struct fleet *f, struct intents *in, struct attempt *a
 {
     struct decision d;
 
+    fleet_attribute(in, a);
     decide_attempt(a, &f->cfg.policy, ev->now_us, &d);
     if (d.oom)
         in->oom = true;

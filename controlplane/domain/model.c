@@ -327,6 +327,7 @@ void anomaly_free(struct anomaly *a)
     free(a->fault_class);
     free(a->rule);
     free(a->rules_version);
+    free(a->named);
     free(a->nodes);
     free(a->ranks);
     free(a->stream);

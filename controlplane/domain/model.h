@@ -123,6 +123,8 @@ struct anomaly {
     enum retryable retryable;
     int32_t precedence; /* of the rule: root cause above consequence */
     bool terminal;      /* the line by itself means the process is about to die */
+    char *named;        /* host list: what the text names; whether they are the attempt's shows later, perhaps */
+    uint32_t blame;     /* enum finding_blame */
     char *nodes;        /* host list: the attempt's nodes that the evidence blames */
     char *ranks;        /* comma separated */
     char *stream;

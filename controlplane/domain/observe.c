@@ -177,8 +177,10 @@ static void apply_attempt(struct fleet *f, struct intents *in, struct job *j, co
         ch = true;
     }
     ch |= str_set(in, &a->state_raw, o->state_raw);
-    if (o->nodes && *o->nodes)
-        ch |= str_set(in, &a->nodes, o->nodes);
+    if (o->nodes && *o->nodes && str_set(in, &a->nodes, o->nodes)) {
+        ch = true;
+        fleet_attribute(in, a);
+    }
     if (a->start_unix != o->start_unix && o->state != JOB_PENDING) {
         a->start_unix = o->start_unix;
         ch = true;

@@ -123,6 +123,8 @@ static const struct field anomaly_fields[] = {
     F(23, F_U32, anomaly, repeats),
     F(24, F_U64, anomaly, revision),
     F(25, F_U64, anomaly, last_offset),
+    F(26, F_STR, anomaly, named),
+    F(27, F_U32, anomaly, blame),
 };
 
 static const struct field advice_fields[] = {
