@@ -717,10 +717,12 @@ static void unwind_step(struct order *x, enum adapter_found found, const struct 
 }
 
 /* Did we bring the job back? A step that surely did nothing does not count: then it was somebody
- * else, and the job is theirs. */
+ * else, and the job is theirs. Our own journal knows best; only where it has no such step at all does
+ * what another agent recorded count. */
 static bool requeued_by_us(const struct order *x)
 {
     const struct journal_step *s;
+    bool tried = false;
     size_t pos = 0;
 
     while ((s = journal_next_step(x->a->journal, &pos))) {
@@ -728,11 +730,12 @@ static bool requeued_by_us(const struct order *x)
             (strcmp(s->intent.verb, adapter_verb_name(ADAPTER_VERB_PRESERVE)) != 0 &&
              strcmp(s->intent.verb, adapter_verb_name(ADAPTER_VERB_INTERRUPT)) != 0))
             continue;
+        tried = true;
         if (!s->done || (strcmp(s->outcome.observed, adapter_observed_name(ADAPTER_OBSERVED_NO)) != 0 &&
                          strcmp(s->outcome.command, adapter_command_name(ADAPTER_COMMAND_NOT_SENT)) != 0))
             return true;
     }
-    return false;
+    return !tried && x->o.requeued_by_advice;
 }
 
 static void on_inspected(void *arg, enum adapter_found found, struct adapter_job_detail *d,
@@ -774,7 +777,7 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
         .first_submit_s = found == ADAPTER_FOUND
                               ? journal_first_submit_s(a->journal, x->o.attempt.job_id, d->job.uid)
                               : 0,
-        .requeued_by_us = x->o.requeued_by_advice || requeued_by_us(x),
+        .requeued_by_us = requeued_by_us(x),
         .constrained = x->constrained,
         .ours_excluded = found == ADAPTER_FOUND && added_is_in(x, d->excluded_nodes),
     };
