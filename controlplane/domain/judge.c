@@ -354,8 +354,8 @@ static void judge_failed(struct fleet *f, struct intents *in, struct attempt *a,
     int64_t wait_us = since_us + f->cfg.policy.fallback_delay_us; /* nothing was heard while the agent was away */
 
     if (!best) {
-        bool can_hear = f->cfg.log_detection && a->telemetry != TELEMETRY_LOST;
-        if (can_hear && ev->now_us < wait_us) {
+        /* a log that is LOST now may be found a moment later: its file may just have been made */
+        if (f->cfg.log_detection && ev->now_us < wait_us) {
             fleet_judge_at(f, a, wait_us);
             return;
         }
