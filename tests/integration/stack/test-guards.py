@@ -143,6 +143,7 @@ def person_between_read_and_write(what, guard):
             print("# accounting afterwards: " + " ".join(s.lab.exec("sacct", "-nXPD", "-j", job, "-o", "Submit,State").split()),
                   flush=True)
             s.lab.exec("scancel", job)
+            s.wait_advice(job, match=lambda a: a.status.disposition != api.DISPOSITION_PENDING, what="the end of the advice")
             # the next case's failpoint must not meet this order again
             s.wait_advice(job, match=lambda a: a.status.disposition != api.DISPOSITION_PENDING, what="the end of the advice",
                           timeout=60)
