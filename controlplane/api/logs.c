@@ -30,7 +30,9 @@ struct log_stream {
     struct watcher_scan *scan;
     int64_t fed_mono_us;
     bool finished;
-    unsigned pending;
+    unsigned pending;   /* findings that exist */
+    unsigned in_flight; /* of them at the turn, or parked */
+    struct finding_event *waiting; /* until none is in flight: the order of lines must stay */
     bool dead; /* freed once nothing is pending */
     UT_hash_handle hh;
 };
@@ -45,7 +47,7 @@ struct finding_event {
     struct turn_event te;
     struct log_stream *ls;
     int64_t found_mono_us;
-    struct finding_event *prev, *next; /* parked */
+    struct finding_event *prev, *next; /* parked or waiting */
     struct adv_hostlist *hosts;
     const char *nodes[64];
     char rule[96], version[WATCHER_RULES_VERSION_SIZE], fault_class[32], ranks[32];
@@ -58,6 +60,34 @@ static void finding_free(struct finding_event *fe)
 
     (void) adv_hostlist_free(fe->hosts);
     free(fe);
+    if (--ls->pending == 0 && ls->dead)
+        stream_free(ls);
+}
+
+/* What stands in one stream is applied in its order: an error that overtakes the steps before it would look like one
+ * that the attempt survived. Findings go in batches, the next when all of the last are done; so a batch that has to be
+ * parked is parked as a whole. */
+static void submit_waiting(struct log_stream *ls)
+{
+    struct finding_event *fe, *next, *list = ls->waiting;
+
+    if (ls->in_flight)
+        return;
+    ls->waiting = NULL;
+    DL_FOREACH (list, fe)
+        ls->in_flight++;
+    DL_FOREACH_SAFE (list, fe, next)
+        turn_submit(ls->api->turn, &fe->te); /* the last one's end may free the stream */
+}
+
+static void finding_over(struct finding_event *fe)
+{
+    struct log_stream *ls = fe->ls;
+
+    ls->pending++; /* holds the stream */
+    ls->in_flight--;
+    finding_free(fe);
+    submit_waiting(ls);
     if (--ls->pending == 0 && ls->dead)
         stream_free(ls);
 }
@@ -81,7 +111,7 @@ static void finding_done(struct turn_event *te, const struct adv_err *err)
         return;
     if (err)
         adv_warn("logs", "a finding was not taken", ADV_FS("stream", fe->ls->key), ADV_FS("why", err->msg));
-    finding_free(fe);
+    finding_over(fe);
 }
 
 void logs_changed(struct api *api)
@@ -181,7 +211,8 @@ static void on_finding(void *ctx, const struct watcher_finding *f)
     if (kind == FINDING_SIGNATURE)
         fill_signature(fe, f);
     ls->pending++;
-    turn_submit(ls->api->turn, &fe->te);
+    DL_APPEND(ls->waiting, fe);
+    submit_waiting(ls);
 }
 
 static struct log_stream *stream_get(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count,
@@ -273,7 +304,7 @@ void logs_free(struct api *api)
     struct finding_event *fe, *fe_next;
 
     DL_FOREACH_SAFE (api->parked, fe, fe_next)
-        finding_free(fe);
+        finding_over(fe);
     api->parked = NULL;
 
     HASH_ITER(hh, api->logs, ls, next)
