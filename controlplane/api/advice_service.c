@@ -8,11 +8,11 @@
 #include "controlplane/api/find.h"
 #include "controlplane/shapes/shapes.h"
 
-static int find_advice(struct api *api, const char *name, const Advisor__V1__AttemptRef *ref, struct advice **ret,
-                       struct adv_err *err)
+static int find_advice(struct api *api, const struct api_caller *caller, const char *name, const Advisor__V1__AttemptRef *ref,
+                       struct advice **ret, struct adv_err *err)
 {
     struct attempt *a = NULL;
-    int r = find_attempt(api, name, ref, &a, err);
+    int r = find_attempt(api, caller, name, ref, &a, err);
 
     if (r < 0)
         return r;
@@ -23,12 +23,12 @@ static int find_advice(struct api *api, const char *name, const Advisor__V1__Att
     return 0;
 }
 
-static int get_advice(struct api *api, const ProtobufCMessage *req, struct adv_arena *ar, ProtobufCMessage **ret,
-                      struct adv_err *err)
+static int get_advice(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req,
+                      struct adv_arena *ar, ProtobufCMessage **ret, struct adv_err *err)
 {
     const Advisor__V1__GetAdviceRequest *q = (const void *) req;
     struct advice *ad = NULL;
-    int r = find_advice(api, q->name, q->ref, &ad, err);
+    int r = find_advice(api, caller, q->name, q->ref, &ad, err);
 
     if (r < 0)
         return r;
@@ -37,8 +37,8 @@ static int get_advice(struct api *api, const ProtobufCMessage *req, struct adv_a
     return 0;
 }
 
-static int list_advice(struct api *api, const ProtobufCMessage *req, struct adv_arena *ar, ProtobufCMessage **ret,
-                       struct adv_err *err)
+static int list_advice(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req,
+                       struct adv_arena *ar, ProtobufCMessage **ret, struct adv_err *err)
 {
     const Advisor__V1__ListAdviceRequest *q = (const void *) req;
     struct cluster *c;
@@ -49,9 +49,10 @@ static int list_advice(struct api *api, const ProtobufCMessage *req, struct adv_
     bool all;
     int r;
 
-    if ((r = api_find_parent(api, q->parent, &c, &all, err)) < 0 || (r = api_page_size(q->page_size, &limit, err)) < 0 ||
+    if ((r = api_find_parent(api, caller, q->parent, &c, &all, err)) < 0 ||
+        (r = api_page_size(q->page_size, &limit, err)) < 0 ||
         (r = api_page_token_parse(q->page_token, "advice", after, sizeof(after), err)) < 0 ||
-        (r = list_jobs_sorted(api, c, ar, &jobs, err)) < 0)
+        (r = list_jobs_sorted(api, caller, c, ar, &jobs, err)) < 0)
         return r;
     REPLY(m, Advisor__V1__ListAdviceResponse, advisor__v1__list_advice_response__init);
     m->advice = adv_arena_alloc(ar, limit * sizeof(*m->advice));
@@ -101,15 +102,15 @@ static const char *what_was_done(struct adv_arena *ar, const struct advice *ad)
     return "It is for reading only: nothing was touched. Raising the mode lets later advice act; this one stays as it is.";
 }
 
-static int explain_advice(struct api *api, const ProtobufCMessage *req, struct adv_arena *ar, ProtobufCMessage **ret,
-                          struct adv_err *err)
+static int explain_advice(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req,
+                          struct adv_arena *ar, ProtobufCMessage **ret, struct adv_err *err)
 {
     const Advisor__V1__ExplainAdviceRequest *q = (const void *) req;
     struct advice *ad = NULL;
     const struct anomaly *an;
     const struct action *ac;
     size_t cap;
-    int r = find_advice(api, q->name, q->ref, &ad, err);
+    int r = find_advice(api, caller, q->name, q->ref, &ad, err);
 
     if (r < 0)
         return r;

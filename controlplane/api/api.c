@@ -59,6 +59,20 @@ int api_authorize(const struct api_caller *caller, const struct api_method *m, s
                               role_name(m->role), caller->principal, role_name(caller->role));
 }
 
+bool api_may(const struct api_caller *caller, enum api_role role, const char *cluster, const char *account,
+             const char *user)
+{
+    (void) cluster;
+    (void) account;
+    (void) user;
+    return !caller->authenticated || (caller->role != ROLE_AGENT && caller->role >= role);
+}
+
+bool api_may_see_job(const struct api_caller *caller, const struct job *j)
+{
+    return api_may(caller, ROLE_READER, j->cluster->name, str_or(j->account), str_or(j->user));
+}
+
 /* ---- pages ------------------------------------------------------------------------------------------------------ */
 
 int api_page_size(uint32_t asked, uint32_t *ret, struct adv_err *err)
@@ -117,7 +131,8 @@ int api_page_token_parse(const char *token, const char *list, char *ret_key, siz
     return 0;
 }
 
-int api_find_parent(struct api *api, const char *parent, struct cluster **ret, bool *ret_all, struct adv_err *err)
+int api_find_parent(struct api *api, const struct api_caller *caller, const char *parent, struct cluster **ret,
+                    bool *ret_all, struct adv_err *err)
 {
     struct resource_path p;
     int r = resource_path_parse(parent, &p, err);
@@ -138,7 +153,7 @@ int api_find_parent(struct api *api, const char *parent, struct cluster **ret, b
     if (ret_all)
         *ret_all = false;
     *ret = fleet_find_cluster(turn_fleet(api->turn), p.cluster);
-    if (!*ret)
+    if (!*ret || !api_may(caller, ROLE_READER, p.cluster, NULL, NULL))
         return adv_err_set_reason(err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", p.cluster);
     return 0;
 }
@@ -163,7 +178,7 @@ static void read_now(void *arg, const struct adv_err *err)
         /* nobody waits any more, and the request is gone with the call */
     } else if (err) {
         call->ops->fail(call, err);
-    } else if (call->method->read(call->api, p->req, &ar, &reply, &e) < 0) {
+    } else if (call->method->read(call->api, &call->caller, p->req, &ar, &reply, &e) < 0) {
         call->ops->fail(call, &e);
     } else if (adv_arena_exhausted(&ar) || !reply) {
         (void) adv_err_set_reason(&e, ADV_RESOURCE_EXHAUSTED, "REPLY_TOO_LARGE", "the answer is too large: ask for a smaller page");
@@ -264,6 +279,12 @@ void api_write(struct api_call *call, const ProtobufCMessage *req, const char *r
     struct api_write *w = calloc(1, sizeof(*w));
     struct adv_err err = { 0 };
 
+    if (ev->cluster && !api_may(&call->caller, call->method->role, ev->cluster, NULL, NULL)) {
+        free(w);
+        (void) adv_err_set_reason(&err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", ev->cluster);
+        call->ops->fail(call, &err);
+        return;
+    }
     if (!w || api_request_hash(req, w->hash, &err) < 0) {
         free(w);
         (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");

@@ -61,8 +61,8 @@ struct api_method {
     enum api_role role; /* least role needed */
     size_t max_request_bytes;
     /* A pure read: runs while memory equals the store. Texts in the answer may be borrowed from the fleet. */
-    int (*read)(struct api *api, const ProtobufCMessage *req, struct adv_arena *ar, ProtobufCMessage **ret,
-                struct adv_err *err);
+    int (*read)(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req, struct adv_arena *ar,
+                ProtobufCMessage **ret, struct adv_err *err);
     /* Anything else with one answer. */
     void (*call)(struct api_call *call, const ProtobufCMessage *req);
     /* Streams. */
@@ -92,6 +92,14 @@ void api_free(struct api *api);
 
 const struct api_method *api_methods(size_t *ret_n);
 adv_must_check int api_authorize(const struct api_caller *caller, const struct api_method *m, struct adv_err *err);
+
+/* Whether @caller has at least @role where the thing stands: @cluster, and @account and @user of the job for things of a
+ * job (NULL for the cluster as a whole). Every handler asks it for what it is about to show or change; what a caller may
+ * not see does not exist for it (NOT_FOUND, left out of lists). */
+bool api_may(const struct api_caller *caller, enum api_role role, const char *cluster, const char *account,
+             const char *user);
+/* api_may(READER) for a job. */
+bool api_may_see_job(const struct api_caller *caller, const struct job *j);
 
 /* For the transport: one message of a unary call or of a server stream. @req is valid until the call ends. */
 void api_dispatch(struct api_call *call, const ProtobufCMessage *req);
@@ -133,9 +141,10 @@ char *api_page_token(struct adv_arena *ar, const char *list, const char *key);
 adv_must_check int api_page_token_parse(const char *token, const char *list, char *ret_key, size_t size,
                                         struct adv_err *err);
 
-/* "clusters/<id>" (or "clusters/-" when @ret_all is given). Errors: -ADV_INVALID_ARGUMENT, -ADV_NOT_FOUND. */
-adv_must_check int api_find_parent(struct api *api, const char *parent, struct cluster **ret, bool *ret_all,
-                                   struct adv_err *err);
+/* "clusters/<id>" (or "clusters/-" when @ret_all is given). Errors: -ADV_INVALID_ARGUMENT, -ADV_NOT_FOUND (also what
+ * @caller may not see). */
+adv_must_check int api_find_parent(struct api *api, const struct api_caller *caller, const char *parent,
+                                   struct cluster **ret, bool *ret_all, struct adv_err *err);
 
 /* SHA-256 of a request's bytes without its request_id, hex: what makes two requests the same. */
 adv_must_check int api_request_hash(const ProtobufCMessage *req, char ret_hex[65], struct adv_err *err);

@@ -67,7 +67,8 @@ static void list_audit_events(struct api_call *call, const ProtobufCMessage *req
         (void) adv_err_set_reason(&err, ADV_INVALID_ARGUMENT, "FILTER_TOO_LONG", "subject_prefix or verb is too long");
         goto fail;
     }
-    if (!adv_streq(p.cluster, "-") && !fleet_find_cluster(turn_fleet(call->api->turn), p.cluster)) {
+    if (!adv_streq(p.cluster, "-") && (!fleet_find_cluster(turn_fleet(call->api->turn), p.cluster) ||
+                                       !api_may(&call->caller, ROLE_READER, p.cluster, NULL, NULL))) {
         (void) adv_err_set_reason(&err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", p.cluster);
         goto fail;
     }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "controlplane/api/find.h"
 
-static int find_cluster(struct api *api, const char *name, struct cluster **ret, struct adv_err *err)
+static int find_cluster(struct api *api, const struct api_caller *caller, const char *name, struct cluster **ret,
+                        struct adv_err *err)
 {
     *ret = fleet_find_cluster(turn_fleet(api->turn), name);
-    if (*ret)
+    if (*ret && api_may(caller, ROLE_READER, (*ret)->name, NULL, NULL))
         return 0;
     return adv_err_set_reason(err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", str_or(name));
 }
@@ -15,38 +16,40 @@ static int not_said(struct adv_err *err)
     return adv_err_field(err, "name");
 }
 
-int find_job(struct api *api, const char *name, const Advisor__V1__AttemptRef *ref, struct job **ret, struct adv_err *err)
+int find_job(struct api *api, const struct api_caller *caller, const char *name, const Advisor__V1__AttemptRef *ref,
+             struct job **ret, struct adv_err *err)
 {
     struct resource_path p;
     struct cluster *c;
     int r;
 
     if (*name) {
-        if ((r = resource_path_parse(name, &p, err)) < 0 || (r = find_cluster(api, p.cluster, &c, err)) < 0)
+        if ((r = resource_path_parse(name, &p, err)) < 0 || (r = find_cluster(api, caller, p.cluster, &c, err)) < 0)
             return r;
         *ret = fleet_find_job_uid(c, p.job_uid);
-        if (!*ret)
+        if (!*ret || !api_may_see_job(caller, *ret))
             return adv_err_set_reason(err, ADV_NOT_FOUND, "JOB_NOT_FOUND", "%.200s: no such job", name);
         return 0;
     }
     if (!ref)
         return not_said(err);
-    if ((r = find_cluster(api, ref->cluster, &c, err)) < 0)
+    if ((r = find_cluster(api, caller, ref->cluster, &c, err)) < 0)
         return r;
     *ret = fleet_find_job(c, ref->job_id);
-    if (!*ret)
+    if (!*ret || !api_may_see_job(caller, *ret))
         return adv_err_set_reason(err, ADV_NOT_FOUND, "JOB_NOT_FOUND", "cluster %s: job %.40s is not known", c->name,
                                   ref->job_id);
     return 0;
 }
 
-int find_attempt(struct api *api, const char *name, const Advisor__V1__AttemptRef *ref, struct attempt **ret,
+int find_attempt(struct api *api, const struct api_caller *caller, const char *name,
+                 const Advisor__V1__AttemptRef *ref, struct attempt **ret,
                  struct adv_err *err)
 {
     struct resource_path p = { 0 };
     struct job *j;
     uint32_t index = ref ? ref->restart_count : 0;
-    int r = find_job(api, name, ref, &j, err);
+    int r = find_job(api, caller, name, ref, &j, err);
 
     if (r < 0)
         return r;
@@ -68,7 +71,8 @@ static int newest_first(const void *a, const void *b)
     return strcmp((*(struct job *const *) b)->uid, (*(struct job *const *) a)->uid);
 }
 
-int list_jobs_sorted(struct api *api, struct cluster *only, struct adv_arena *ar, struct job_list *ret, struct adv_err *err)
+int list_jobs_sorted(struct api *api, const struct api_caller *caller, struct cluster *only, struct adv_arena *ar,
+                     struct job_list *ret, struct adv_err *err)
 {
     struct fleet *f = turn_fleet(api->turn);
     size_t n = 0;
@@ -83,7 +87,8 @@ int list_jobs_sorted(struct api *api, struct cluster *only, struct adv_arena *ar
     for (struct cluster *c = f->clusters; c; c = c->hh.next)
         if (!only || c == only)
             for (struct job *j = c->jobs_by_uid; j; j = j->hh_uid.next)
-                ret->v[ret->n++] = j;
+                if (api_may_see_job(caller, j))
+                    ret->v[ret->n++] = j;
     qsort(ret->v, ret->n, sizeof(*ret->v), newest_first);
     return 0;
 }

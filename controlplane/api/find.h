@@ -9,18 +9,18 @@
 #include "controlplane/api/api.h"
 
 /* Errors: -ADV_INVALID_ARGUMENT (neither or malformed), -ADV_NOT_FOUND. */
-adv_must_check int find_job(struct api *api, const char *name, const Advisor__V1__AttemptRef *ref, struct job **ret,
-                            struct adv_err *err);
-adv_must_check int find_attempt(struct api *api, const char *name, const Advisor__V1__AttemptRef *ref,
-                                struct attempt **ret, struct adv_err *err);
+adv_must_check int find_job(struct api *api, const struct api_caller *caller, const char *name,
+                            const Advisor__V1__AttemptRef *ref, struct job **ret, struct adv_err *err);
+adv_must_check int find_attempt(struct api *api, const struct api_caller *caller, const char *name,
+                                const Advisor__V1__AttemptRef *ref, struct attempt **ret, struct adv_err *err);
 
-/* All jobs of one cluster, or of all, newest first (by uid), after @after_uid ("" for the first). */
+/* All jobs of one cluster, or of all, that @caller may see, newest first (by uid), after @after_uid ("" for the first). */
 struct job_list {
     struct job **v;
     size_t n;
 };
-adv_must_check int list_jobs_sorted(struct api *api, struct cluster *c_or_all, struct adv_arena *ar,
-                                    struct job_list *ret, struct adv_err *err);
+adv_must_check int list_jobs_sorted(struct api *api, const struct api_caller *caller, struct cluster *c_or_all,
+                                    struct adv_arena *ar, struct job_list *ret, struct adv_err *err);
 
 #define REPLY(var, Type, init)                       \
     Type *var = adv_arena_alloc(ar, sizeof(Type));   \

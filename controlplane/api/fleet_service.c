@@ -13,12 +13,12 @@ static int by_cluster_name(struct cluster *a, struct cluster *b)
     return strcmp(a->name, b->name);
 }
 
-static int get_cluster(struct api *api, const ProtobufCMessage *req, struct adv_arena *ar, ProtobufCMessage **ret,
-                       struct adv_err *err)
+static int get_cluster(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req,
+                       struct adv_arena *ar, ProtobufCMessage **ret, struct adv_err *err)
 {
     const Advisor__V1__GetClusterRequest *q = (const void *) req;
     struct cluster *c;
-    int r = api_find_parent(api, q->name, &c, NULL, err);
+    int r = api_find_parent(api, caller, q->name, &c, NULL, err);
 
     if (r < 0)
         return r;
@@ -27,8 +27,8 @@ static int get_cluster(struct api *api, const ProtobufCMessage *req, struct adv_
     return 0;
 }
 
-static int list_clusters(struct api *api, const ProtobufCMessage *req, struct adv_arena *ar, ProtobufCMessage **ret,
-                         struct adv_err *err)
+static int list_clusters(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req,
+                         struct adv_arena *ar, ProtobufCMessage **ret, struct adv_err *err)
 {
     const Advisor__V1__ListClustersRequest *q = (const void *) req;
     struct fleet *f = turn_fleet(api->turn);
@@ -45,7 +45,7 @@ static int list_clusters(struct api *api, const ProtobufCMessage *req, struct ad
         return -ADV_RESOURCE_EXHAUSTED;
     HASH_SRT(hh, f->clusters, by_cluster_name);
     for (struct cluster *c = f->clusters; c; c = c->hh.next) {
-        if (strcmp(c->name, after) <= 0)
+        if (strcmp(c->name, after) <= 0 || !api_may(caller, ROLE_READER, c->name, NULL, NULL))
             continue;
         if (m->n_clusters == limit) {
             m->next_page_token = api_page_token(ar, "clusters", after);
@@ -62,8 +62,8 @@ static int by_node_name(struct node *a, struct node *b)
     return strcmp(a->name, b->name);
 }
 
-static int list_nodes(struct api *api, const ProtobufCMessage *req, struct adv_arena *ar, ProtobufCMessage **ret,
-                      struct adv_err *err)
+static int list_nodes(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req,
+                      struct adv_arena *ar, ProtobufCMessage **ret, struct adv_err *err)
 {
     const Advisor__V1__ListNodesRequest *q = (const void *) req;
     struct cluster *c;
@@ -71,7 +71,8 @@ static int list_nodes(struct api *api, const ProtobufCMessage *req, struct adv_a
     uint32_t limit;
     int r;
 
-    if ((r = api_find_parent(api, q->parent, &c, NULL, err)) < 0 || (r = api_page_size(q->page_size, &limit, err)) < 0 ||
+    if ((r = api_find_parent(api, caller, q->parent, &c, NULL, err)) < 0 ||
+        (r = api_page_size(q->page_size, &limit, err)) < 0 ||
         (r = api_page_token_parse(q->page_token, "nodes", after, sizeof(after), err)) < 0)
         return r;
     REPLY(m, Advisor__V1__ListNodesResponse, advisor__v1__list_nodes_response__init);

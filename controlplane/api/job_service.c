@@ -8,12 +8,12 @@
 #include "controlplane/api/find.h"
 #include "controlplane/shapes/shapes.h"
 
-static int get_job(struct api *api, const ProtobufCMessage *req, struct adv_arena *ar, ProtobufCMessage **ret,
-                   struct adv_err *err)
+static int get_job(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req,
+                   struct adv_arena *ar, ProtobufCMessage **ret, struct adv_err *err)
 {
     const Advisor__V1__GetJobRequest *q = (const void *) req;
     struct job *j;
-    int r = find_job(api, q->name, q->ref, &j, err);
+    int r = find_job(api, caller, q->name, q->ref, &j, err);
 
     if (r < 0)
         return r;
@@ -34,8 +34,8 @@ static bool state_wanted(const Advisor__V1__ListJobsRequest *q, const struct job
     return q->n_states == 0;
 }
 
-static int list_jobs(struct api *api, const ProtobufCMessage *req, struct adv_arena *ar, ProtobufCMessage **ret,
-                     struct adv_err *err)
+static int list_jobs(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req,
+                     struct adv_arena *ar, ProtobufCMessage **ret, struct adv_err *err)
 {
     const Advisor__V1__ListJobsRequest *q = (const void *) req;
     struct cluster *c;
@@ -45,9 +45,10 @@ static int list_jobs(struct api *api, const ProtobufCMessage *req, struct adv_ar
     bool all;
     int r;
 
-    if ((r = api_find_parent(api, q->parent, &c, &all, err)) < 0 || (r = api_page_size(q->page_size, &limit, err)) < 0 ||
+    if ((r = api_find_parent(api, caller, q->parent, &c, &all, err)) < 0 ||
+        (r = api_page_size(q->page_size, &limit, err)) < 0 ||
         (r = api_page_token_parse(q->page_token, "jobs", after, sizeof(after), err)) < 0 ||
-        (r = list_jobs_sorted(api, c, ar, &jobs, err)) < 0)
+        (r = list_jobs_sorted(api, caller, c, ar, &jobs, err)) < 0)
         return r;
     REPLY(m, Advisor__V1__ListJobsResponse, advisor__v1__list_jobs_response__init);
     m->jobs = adv_arena_alloc(ar, limit * sizeof(*m->jobs));
@@ -68,12 +69,12 @@ static int list_jobs(struct api *api, const ProtobufCMessage *req, struct adv_ar
     return 0;
 }
 
-static int get_attempt(struct api *api, const ProtobufCMessage *req, struct adv_arena *ar, ProtobufCMessage **ret,
-                       struct adv_err *err)
+static int get_attempt(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req,
+                       struct adv_arena *ar, ProtobufCMessage **ret, struct adv_err *err)
 {
     const Advisor__V1__GetAttemptRequest *q = (const void *) req;
     struct attempt *a;
-    int r = find_attempt(api, q->name, q->ref, &a, err);
+    int r = find_attempt(api, caller, q->name, q->ref, &a, err);
 
     if (r < 0)
         return r;
@@ -82,8 +83,8 @@ static int get_attempt(struct api *api, const ProtobufCMessage *req, struct adv_
     return 0;
 }
 
-static int list_attempts(struct api *api, const ProtobufCMessage *req, struct adv_arena *ar, ProtobufCMessage **ret,
-                         struct adv_err *err)
+static int list_attempts(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req,
+                         struct adv_arena *ar, ProtobufCMessage **ret, struct adv_err *err)
 {
     const Advisor__V1__ListAttemptsRequest *q = (const void *) req;
     struct job *j;
@@ -91,7 +92,7 @@ static int list_attempts(struct api *api, const ProtobufCMessage *req, struct ad
     uint32_t limit, i = 0; /* position: the first attempts may be unknown */
     int r;
 
-    if ((r = find_job(api, q->parent, NULL, &j, err)) < 0 || (r = api_page_size(q->page_size, &limit, err)) < 0 ||
+    if ((r = find_job(api, caller, q->parent, NULL, &j, err)) < 0 || (r = api_page_size(q->page_size, &limit, err)) < 0 ||
         (r = api_page_token_parse(q->page_token, "attempts", after, sizeof(after), err)) < 0)
         return r;
     REPLY(m, Advisor__V1__ListAttemptsResponse, advisor__v1__list_attempts_response__init);
@@ -228,8 +229,8 @@ static int story_lines(struct adv_arena *ar, struct story *s, Advisor__V1__GetJo
     return m->entries ? 0 : -ADV_RESOURCE_EXHAUSTED;
 }
 
-static int get_job_timeline(struct api *api, const ProtobufCMessage *req, struct adv_arena *ar, ProtobufCMessage **ret,
-                            struct adv_err *err)
+static int get_job_timeline(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req,
+                            struct adv_arena *ar, ProtobufCMessage **ret, struct adv_err *err)
 {
     const Advisor__V1__GetJobTimelineRequest *q = (const void *) req;
     struct story *s = adv_arena_zalloc(ar, sizeof(*s));
@@ -237,7 +238,7 @@ static int get_job_timeline(struct api *api, const ProtobufCMessage *req, struct
     const struct action *ac;
     struct job *j;
     size_t n_an = 0, n_ac = 0;
-    int r = find_job(api, q->name, q->ref, &j, err);
+    int r = find_job(api, caller, q->name, q->ref, &j, err);
 
     if (r < 0)
         return r;

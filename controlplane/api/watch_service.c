@@ -174,7 +174,8 @@ static void cut_off(struct watch *w)
 
 static bool wanted(const struct watch *w, const struct change *ch)
 {
-    return w->kinds[ch->kind] && (!w->cluster[0] || adv_streq(w->cluster, ch->cluster));
+    return w->kinds[ch->kind] && (!w->cluster[0] || adv_streq(w->cluster, ch->cluster)) &&
+           api_may(&w->call->caller, ROLE_READER, ch->cluster, NULL, NULL);
 }
 
 /* Sends what there is while the transport takes it. Memory equals the store. */
@@ -270,12 +271,13 @@ static bool collect(struct api *api, struct watch *w)
     size_t cap = 0;
 
     for (struct cluster *c = turn_fleet(api->turn)->clusters; c; c = c->hh.next) {
-        if (w->cluster[0] && !adv_streq(w->cluster, c->name))
+        if ((w->cluster[0] && !adv_streq(w->cluster, c->name)) ||
+            !api_may(&w->call->caller, ROLE_READER, c->name, NULL, NULL))
             continue;
         if (!add_name(w, &cap, RESOURCE_CLUSTER, cluster_resource_name(c, name)))
             return false;
         for (struct job *j = c->jobs_by_uid; j; j = j->hh_uid.next)
-            if (!collect_job(w, &cap, j))
+            if (api_may_see_job(&w->call->caller, j) && !collect_job(w, &cap, j))
                 return false;
     }
     return true;
@@ -295,7 +297,7 @@ static int begin(struct api *api, struct watch *w, const Advisor__V1__WatchReque
     bool all, gone;
     int r;
 
-    if ((r = api_find_parent(api, q->parent, &c, &all, err)) < 0)
+    if ((r = api_find_parent(api, &w->call->caller, q->parent, &c, &all, err)) < 0)
         return r;
     for (size_t i = 0; i < q->n_kinds; i++) {
         if ((int) q->kinds[i] <= RESOURCE_NONE || (int) q->kinds[i] > RESOURCE_AUDIT) {
