@@ -13,6 +13,7 @@ from advlab import wait_for  # noqa: E402
 
 import grpc  # noqa: E402
 
+refused = advstack.refused
 api = advstack.stubs()
 CASES = []
 
@@ -20,20 +21,6 @@ CASES = []
 def case(f):
     CASES.append(f)
     return f
-
-
-def refused(call, code, reason=None):
-    try:
-        call()
-    except grpc.RpcError as e:
-        if e.code() != code:
-            raise AssertionError(f"wanted {code}, got {e.code()}: {e.details()}")
-        if reason:
-            details = dict(e.trailing_metadata()).get("grpc-status-details-bin", b"")
-            if reason.encode() not in details:
-                raise AssertionError(f"wanted reason {reason} in the details of: {e.details()}")
-        return e
-    raise AssertionError(f"wanted {code}, but the call succeeded")
 
 
 def job(job_id, state, hash_, **kw):

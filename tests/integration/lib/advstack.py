@@ -40,6 +40,30 @@ def stubs():
     return type("Api", (), space)
 
 
+def refused(call, code, reason=None, field=None):
+    """Runs call, wants that status, ErrorInfo reason and BadRequest path; returns the error."""
+    import grpc
+    try:
+        call()
+    except grpc.RpcError as e:
+        if e.code() != code:
+            raise AssertionError(f"wanted {code}, got {e.code()}: {e.details()}")
+        details = dict(e.trailing_metadata()).get("grpc-status-details-bin", b"")
+        for word in (reason, field):
+            if word and word.encode() not in details:
+                raise AssertionError(f"wanted {word} in the details of: {e.details()}")
+        return e
+    raise AssertionError(f"wanted {code}, but the call succeeded")
+
+
+def has_reason(error, reason):
+    """The ErrorInfo of an error that was caught elsewhere."""
+    details = dict(error.trailing_metadata()).get("grpc-status-details-bin", b"")
+    if b"\n" + bytes([len(reason)]) + reason.encode() not in details:
+        raise AssertionError(f"wanted reason {reason} in {details!r} of: {error.code()} {error.details()}")
+    return error
+
+
 class Ca:
     """An authority and certificates whose URI name says who somebody is."""
 
