@@ -14,6 +14,12 @@ struct advisord_config {
     char *tls_key;
     char *tls_ca;
     char *store_path;
+    char *store_url;
+    char *store_password_file;
+    char *store_tls_ca;
+    int64_t store_timeout_ms;
+    int64_t store_owner_lease_ms;
+    bool store_accept_lossy;
     char *rules_dir;
     int log_format;
     int log_level;

@@ -7,7 +7,9 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "common/clock.h"
 #include "common/log.h"
+#include "common/uuid.h"
 #include "controlplane/api/api.h"
 #include "controlplane/config.h"
 #include "controlplane/rpc/serve.h"
@@ -125,11 +127,22 @@ static int start(struct daemon *d, struct adv_err *err)
         .ca_file = c->tls_ca,
         .client_cert = RPC_CLIENT_CERT_REQUIRED,
     };
+    char replica[ADV_UUID_SIZE];
+    struct store_config sc = {
+        .url = *c->store_url ? c->store_url : c->store_path,
+        .password_file = c->store_password_file,
+        .tls_ca = c->store_tls_ca,
+        .replica = replica,
+        .owner_lease_us = c->store_owner_lease_ms * 1000,
+        .timeout_us = c->store_timeout_ms * 1000,
+        .accept_lossy = c->store_accept_lossy,
+    };
     int r;
 
     (void) fleet_config_of(c, &fc);
-    if ((r = watcher_rules_load(c->rules_dir, &d->rules, err)) < 0 ||
-        (r = store_open(d->loop, c->store_path, &d->store, err)) < 0 ||
+    if ((r = adv_uuid_v7(adv_wall_us(), replica, err)) < 0 ||
+        (r = watcher_rules_load(c->rules_dir, &d->rules, err)) < 0 ||
+        (r = store_open(d->loop, &sc, &d->store, err)) < 0 ||
         (r = turn_new(d->loop, d->store, &fc, &d->turn, err)) < 0 ||
         (r = api_new(d->loop, d->turn, d->rules, &ac, &d->api, err)) < 0 ||
         (r = serve_new(d->loop, d->api, &rc, &d->serve, err)) < 0 || (r = write_port(d, err)) < 0)

@@ -33,6 +33,10 @@ struct turn {
     struct fleet_config cfg;
     struct fleet *fleet;
     struct watchlog watchlog;
+    struct fleet *next_fleet; /* being loaded */
+    struct watchlog next_watchlog;
+    bool loading;
+    struct adv_err load_err; /* of the first load */
     enum turn_state state;
     bool running; /* inside turn_run(): callbacks may submit */
     bool stopping;
@@ -53,6 +57,8 @@ struct turn {
 };
 
 static void turn_run(struct turn *t);
+static void maybe_stopped(struct turn *t);
+static void retry_cb(uv_timer_t *h);
 
 static void set_unavailable(const struct turn *t, struct adv_err *err)
 {
@@ -110,39 +116,54 @@ static void arm_deadline(struct turn *t)
     (void) uv_timer_start(&t->deadline, deadline_cb, (uint64_t) (wait_us / 1000) + 1, 0);
 }
 
-static int load(struct turn *t, struct adv_err *err)
+static void load_cb(void *arg, const struct adv_err *err)
 {
-    struct fleet *f = fleet_new(&t->cfg);
-    struct watchlog w = { 0 };
-    int r = f ? store_load(t->st, f, &w, err) : adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
+    struct turn *t = arg;
 
-    if (r < 0) {
-        (void) fleet_free(f);
-        watchlog_done(&w);
-        return r;
+    t->loading = false;
+    if (err) {
+        if (t->load_err.code == ADV_OK)
+            t->load_err = *err;
+        t->next_fleet = fleet_free(t->next_fleet);
+        watchlog_done(&t->next_watchlog);
+        if (t->fleet && !t->stopping) {
+            adv_warn("turn", "store still unavailable, will retry", ADV_FS("error", err->msg),
+                     ADV_FI("retry_ms", RELOAD_RETRY_MS));
+            (void) uv_timer_start(&t->retry, retry_cb, RELOAD_RETRY_MS, 0);
+        }
+        maybe_stopped(t);
+        return;
     }
-    fleet_load_done(f, adv_wall_us(), adv_mono_us());
+    fleet_load_done(t->next_fleet, !store_shared(t->st), adv_wall_us(), adv_mono_us());
     (void) fleet_free(t->fleet);
     watchlog_done(&t->watchlog);
-    t->fleet = f;
-    t->watchlog = w;
-    return 0;
+    t->fleet = ADV_STEAL(t->next_fleet);
+    t->watchlog = t->next_watchlog;
+    t->next_watchlog = (struct watchlog) { 0 };
+    t->state = TURN_IDLE;
+    adv_info("turn", "state loaded from the store");
+    turn_run(t);
+}
+
+/* Drops nothing: the fleet that was shown last stays until the new one is whole. */
+static void start_load(struct turn *t)
+{
+    struct adv_err err = { 0 };
+
+    t->loading = true;
+    t->next_fleet = fleet_new(&t->cfg);
+    t->next_watchlog = (struct watchlog) { 0 };
+    if (t->next_fleet) {
+        store_load(t->st, t->next_fleet, &t->next_watchlog, load_cb, t);
+        return;
+    }
+    (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
+    load_cb(t, &err);
 }
 
 static void retry_cb(uv_timer_t *h)
 {
-    struct turn *t = h->data;
-    struct adv_err err = { 0 };
-
-    if (load(t, &err) < 0) {
-        adv_warn("turn", "store still unavailable, will retry", ADV_FS("error", err.msg),
-                 ADV_FI("retry_ms", RELOAD_RETRY_MS));
-        (void) uv_timer_start(&t->retry, retry_cb, RELOAD_RETRY_MS, 0);
-        return;
-    }
-    adv_info("turn", "store available again, state loaded");
-    t->state = TURN_IDLE;
-    turn_run(t);
+    start_load(h->data);
 }
 
 static void run_reads(struct turn *t, const struct adv_err *err)
@@ -191,7 +212,8 @@ static void go_offline(struct turn *t, const struct adv_err *why)
     DL_FOREACH_SAFE (t->observers, o, next)
         o->reset(o);
     run_reads(t, &err);
-    (void) uv_timer_start(&t->retry, retry_cb, RELOAD_RETRY_MS, 0);
+    if (!t->stopping)
+        (void) uv_timer_start(&t->retry, retry_cb, RELOAD_RETRY_MS, 0);
 }
 
 static void expose(struct turn *t)
@@ -204,53 +226,6 @@ static void expose(struct turn *t)
     DL_FOREACH_SAFE (t->observers, o, next)
         o->changed(o);
     run_reads(t, NULL);
-}
-
-static void commit_cb(void *arg, const struct adv_err *err)
-{
-    struct turn *t = arg;
-
-    if (err) {
-        go_offline(t, err);
-        turn_run(t);
-        return;
-    }
-    ADV_FAILPOINT("turn.after_commit");
-    t->running = true; /* callbacks may submit; the loop below takes it up */
-    expose(t);
-    t->running = false;
-    turn_run(t);
-}
-
-static const char *change_name(const struct intent *i, char *buf, size_t size)
-{
-    char name[RESOURCE_NAME_MAX];
-
-    switch (i->kind) {
-    case RESOURCE_CLUSTER:
-        return cluster_resource_name(i->object, buf);
-    case RESOURCE_JOB:
-        return job_resource_name(i->object, buf);
-    case RESOURCE_ATTEMPT:
-        return attempt_resource_name(i->object, buf);
-    case RESOURCE_ADVICE:
-        return advice_resource_name(((const struct advice *) i->object)->attempt, buf);
-    case RESOURCE_ANOMALY: {
-        const struct anomaly *an = i->object;
-        (void) snprintf(buf, size, "%s#%s", attempt_resource_name(an->attempt, name), an->uid);
-        return buf;
-    }
-    case RESOURCE_ACTION: {
-        const struct action *ac = i->object;
-        (void) snprintf(buf, size, "%s#%s/%llu", advice_resource_name(ac->attempt, name), str_or(ac->journal_id),
-                        (unsigned long long) ac->journal_seq);
-        return buf;
-    }
-    case RESOURCE_AUDIT:
-    case RESOURCE_NONE:
-        break;
-    }
-    return "";
 }
 
 static void set_revision(const struct intent *i, uint64_t rev)
@@ -275,9 +250,13 @@ static void set_revision(const struct intent *i, uint64_t rev)
     case RESOURCE_ACTION:
         ((struct action *) i->object)->revision = rev;
         break;
+    case RESOURCE_NODE:
+        ((struct node *) i->object)->revision = rev;
+        break;
     case RESOURCE_CLUSTER:
     case RESOURCE_AUDIT:
     case RESOURCE_NONE:
+    case RESOURCE_KIND_END_:
         break;
     }
 }
@@ -302,44 +281,98 @@ static void record_points(const struct intents *in)
     }
 }
 
+static const char *intent_key(const struct intent *it, char buf[RESOURCE_KEY_MAX])
+{
+    return it->object ? resource_key(it->kind, it->object, buf) : str_or(it->gone_key);
+}
+
 /* Numbers what changed and writes it down: objects first, cluster rows last, since numbering changes them. */
-static int record(struct turn *t, struct store_txn *txn)
+static void record(struct turn *t, struct store_txn *txn)
 {
     struct intents *in = &t->intents;
-    char name[2 * RESOURCE_NAME_MAX];
-    uint64_t seq = t->watchlog.last;
-    int r = 0;
+    char key[RESOURCE_KEY_MAX];
 
-    for (size_t i = 0; r == 0 && i < in->n; i++) {
+    for (size_t i = 0; i < in->n; i++) {
+        struct cluster *c = in->v[i].cluster;
+        if (c->guarded)
+            continue;
+        c->guarded = true;
+        store_txn_guard(txn, c);
+    }
+    for (size_t i = 0; i < in->n; i++) {
         struct intent *it = &in->v[i];
         it->cluster->revision++;
-        set_revision(it, it->cluster->revision);
-        if (it->kind != RESOURCE_CLUSTER)
-            store_txn_put(txn, it->kind, it->object);
-        (void) change_name(it, name, sizeof(name));
-        seq++;
-        store_txn_change(txn, seq, it->cluster->revision, it->kind, it->cluster->name, name);
-        r = watchlog_append(&t->watchlog, seq, it->cluster->revision, it->kind, it->cluster->name, name);
+        (void) intent_key(it, key);
+        if (!it->object) {
+            store_txn_delete(txn, it->kind, it->cluster->name, key);
+        } else {
+            set_revision(it, it->cluster->revision);
+            if (it->kind != RESOURCE_CLUSTER)
+                store_txn_put(txn, it->kind, it->cluster->name, it->object);
+        }
+        store_txn_change(txn, it->cluster->revision, it->kind, it->cluster->name, key);
     }
-    for (size_t i = 0; r == 0 && i < in->n_audit; i++) {
-        struct audit_record *a = &in->audit[i];
-        store_txn_audit(txn, a);
-        a->cluster->revision++;
-        (void) snprintf(name, sizeof(name), "clusters/%s/audit/%llu", a->cluster->name, (unsigned long long) a->seq);
-        seq++;
-        store_txn_change(txn, seq, a->cluster->revision, RESOURCE_AUDIT, a->cluster->name, name);
-        r = watchlog_append(&t->watchlog, seq, a->cluster->revision, RESOURCE_AUDIT, a->cluster->name, name);
+    for (size_t i = 0; i < in->n_audit; i++) {
+        in->audit[i].cluster->revision++;
+        store_txn_audit(txn, in->audit[i].cluster->revision, &in->audit[i]);
     }
     for (size_t i = 0; i < in->n_requests; i++)
         store_txn_request(txn, &in->requests[i]);
     for (size_t i = 0; i < in->n; i++) {
         struct cluster *c = in->v[i].cluster;
-        if (c->put_revision == c->revision)
+        if (!c->guarded)
             continue; /* an earlier intent's, too */
-        c->put_revision = c->revision;
-        store_txn_put(txn, RESOURCE_CLUSTER, c);
+        c->guarded = false;
+        store_txn_put(txn, RESOURCE_CLUSTER, c->name, c);
+    }
+}
+
+/* What was committed becomes the newest part of the change log, from number @seq on, in the order of record(). */
+static int show_changes(struct turn *t, uint64_t seq)
+{
+    const struct intents *in = &t->intents;
+    uint64_t revision;
+    char key[RESOURCE_KEY_MAX];
+    int r = 0;
+
+    for (size_t i = in->n; i-- > 0;)
+        in->v[i].cluster->shown_revision = in->v[i].cluster->revision; /* counted back below */
+    for (size_t i = 0; i < in->n; i++)
+        in->v[i].cluster->shown_revision--;
+    for (size_t i = 0; i < in->n_audit; i++)
+        in->audit[i].cluster->shown_revision--;
+    for (size_t i = 0; r == 0 && i < in->n; i++) {
+        revision = ++in->v[i].cluster->shown_revision;
+        r = watchlog_append(&t->watchlog, seq++, revision, in->v[i].kind, in->v[i].cluster->name,
+                            intent_key(&in->v[i], key));
+    }
+    for (size_t i = 0; r == 0 && i < in->n_audit; i++) {
+        revision = ++in->audit[i].cluster->shown_revision;
+        (void) snprintf(key, sizeof(key), "%llu", (unsigned long long) in->audit[i].seq);
+        r = watchlog_append(&t->watchlog, seq++, revision, RESOURCE_AUDIT, in->audit[i].cluster->name, key);
     }
     return r;
+}
+
+static void commit_cb(void *arg, uint64_t first_seq, const struct adv_err *err)
+{
+    struct turn *t = arg;
+    struct adv_err oom = { 0 };
+
+    if (!err && show_changes(t, first_seq) < 0) {
+        (void) adv_err_set(&oom, ADV_RESOURCE_EXHAUSTED, "no memory");
+        err = &oom;
+    }
+    if (err) {
+        go_offline(t, err);
+        turn_run(t);
+        return;
+    }
+    ADV_FAILPOINT("turn.after_commit");
+    t->running = true; /* callbacks may submit; the loop below takes it up */
+    expose(t);
+    t->running = false;
+    turn_run(t);
 }
 
 static void start_commit(struct turn *t)
@@ -347,7 +380,9 @@ static void start_commit(struct turn *t)
     struct store_txn *txn = store_txn_new(t->st);
     struct adv_err err = { 0 };
 
-    if (!txn || t->intents.oom || record(t, txn) < 0) {
+    if (txn && !t->intents.oom)
+        record(t, txn);
+    if (!txn || t->intents.oom) {
         store_txn_free(txn);
         (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
         go_offline(t, &err);
@@ -404,7 +439,7 @@ static void maybe_stopped(struct turn *t)
 {
     struct adv_err err = { 0 };
 
-    if (!t->stopping || t->state == TURN_COMMITTING || t->state == TURN_STOPPED)
+    if (!t->stopping || t->state == TURN_COMMITTING || t->state == TURN_STOPPED || t->loading)
         return;
     t->state = TURN_STOPPED;
     set_unavailable(t, &err);
@@ -517,19 +552,26 @@ int turn_new(uv_loop_t *loop, struct store *st, const struct fleet_config *cfg, 
     t->loop = loop;
     t->st = st;
     t->cfg = *cfg;
-    r = load(t, err);
-    if (r < 0) {
-        free(t);
-        return r;
-    }
+    t->state = TURN_OFFLINE;
+    (void) snprintf(t->why, sizeof(t->why), "starting");
     (void) uv_timer_init(loop, &t->deadline);
     (void) uv_timer_init(loop, &t->retry);
     (void) uv_idle_init(loop, &t->kick);
     t->deadline.data = t->retry.data = t->kick.data = t;
     t->handles = 3;
-    arm_deadline(t);
-    *ret = t;
-    return 0;
+    start_load(t);
+    while (t->loading)
+        (void) uv_run(loop, UV_RUN_ONCE);
+    if (t->state == TURN_IDLE) {
+        *ret = t;
+        return 0;
+    }
+    if (err)
+        *err = t->load_err;
+    r = -(int) t->load_err.code;
+    turn_free(t);
+    (void) uv_run(loop, UV_RUN_NOWAIT);
+    return r;
 }
 
 void turn_stop(struct turn *t, void (*done)(void *arg), void *arg)

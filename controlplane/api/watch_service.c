@@ -26,10 +26,10 @@
 
 struct watch {
     struct api_call *call;
-    bool kinds[RESOURCE_AUDIT + 1];
+    bool kinds[RESOURCE_KIND_END_];
     char cluster[65]; /* "" for all */
     char filter[17];  /* hash of kinds, cluster and principal */
-    char **names;     /* what existed at the start */
+    char **names;     /* what existed at the start: "<cluster>/<key>" */
     uint8_t *name_kinds;
     size_t n_names, next_name;
     bool synced;
@@ -72,43 +72,37 @@ static int parse_token(struct api *api, struct watch *w, const char *token, stru
     return adv_err_field(err, "resume_token");
 }
 
-/* ---- one resource by its name in the change log ------------------------------------------------------------------- */
-
-static struct attempt *attempt_by_path(struct cluster *c, const struct resource_path *p)
-{
-    struct job *j = fleet_find_job_uid(c, p->job_uid);
-
-    return j && p->attempt ? job_attempt(j, p->attempt_index) : NULL;
-}
+/* ---- one resource by its key in the change log -------------------------------------------------------------------- */
 
 /* Fills the resource of @m; false when it is gone or never had a body of its own here. */
-static bool fill(struct api *api, struct adv_arena *ar, enum resource_kind kind, const char *name,
+static bool fill(struct adv_arena *ar, struct cluster *c, enum resource_kind kind, const char *key,
                  Advisor__V1__WatchResponse *m)
 {
-    char plain[2 * RESOURCE_NAME_MAX], *hash;
-    struct resource_path p;
-    struct cluster *c;
-    struct attempt *a;
+    struct job *j = NULL;
+    struct attempt *a = NULL;
     struct anomaly *an;
     struct action *ac;
+    struct node *n = NULL;
+    char uid[64], other[RESOURCE_KEY_MAX];
+    const char *rest;
+    uint32_t index;
 
-    (void) snprintf(plain, sizeof(plain), "%s", name);
-    hash = strchr(plain, '#');
-    if (hash)
-        *hash++ = '\0';
-    if (kind == RESOURCE_AUDIT || resource_path_parse(plain, &p, NULL) < 0 ||
-        !(c = fleet_find_cluster(turn_fleet(api->turn), p.cluster)))
-        return false;
-    a = attempt_by_path(c, &p);
-    switch (kind) {
-    case RESOURCE_CLUSTER:
+    if (kind == RESOURCE_CLUSTER) {
         m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_CLUSTER_RESOURCE;
         return (m->cluster_resource = shape_cluster(ar, c)) != NULL;
-    case RESOURCE_JOB: {
-        struct job *j = fleet_find_job_uid(c, p.job_uid);
-        m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_JOB;
-        return j && (m->job = shape_job(ar, j));
     }
+    if (kind == RESOURCE_NODE) {
+        HASH_FIND_STR(c->nodes, key, n);
+        m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_NODE;
+        return n && (m->node = shape_node(ar, c, n));
+    }
+    if (!resource_key_parse(key, uid, &index, &rest) || !(j = fleet_find_job_uid(c, uid)))
+        return false;
+    a = job_attempt(j, index);
+    switch ((int) kind) {
+    case RESOURCE_JOB:
+        m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_JOB;
+        return (m->job = shape_job(ar, j)) != NULL;
     case RESOURCE_ATTEMPT:
         m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_ATTEMPT;
         return a && (m->attempt = shape_attempt(ar, a));
@@ -117,31 +111,27 @@ static bool fill(struct api *api, struct adv_arena *ar, enum resource_kind kind,
         return a && a->advice && (m->advice = shape_advice(ar, a->advice));
     case RESOURCE_ANOMALY:
         m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_ANOMALY;
-        if (a && hash)
+        if (a)
             DL_FOREACH (a->anomalies, an)
-                if (adv_streq(an->uid, hash))
+                if (adv_streq(an->uid, rest))
                     return (m->anomaly = shape_anomaly(ar, an)) != NULL;
         return false;
     case RESOURCE_ACTION:
         m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_ACTION;
-        if (a && hash)
-            DL_FOREACH (a->actions, ac) {
-                char key[160];
-                (void) snprintf(key, sizeof(key), "%s/%llu", str_or(ac->journal_id), (unsigned long long) ac->journal_seq);
-                if (adv_streq(key, hash))
+        if (a)
+            DL_FOREACH (a->actions, ac)
+                if (adv_streq(resource_key(RESOURCE_ACTION, ac, other), key))
                     return (m->action = shape_action(ar, ac)) != NULL;
-            }
         return false;
-    case RESOURCE_AUDIT:
-    case RESOURCE_NONE:
-        break;
     }
     return false;
 }
 
 static int send_event(struct api *api, struct watch *w, Advisor__V1__WatchEventType type, enum resource_kind kind,
-                      const char *name, const char *cluster, uint64_t revision, uint64_t seq, bool with_token)
+                      const char *cluster, const char *key, uint64_t revision, uint64_t seq, bool with_token)
 {
+    struct cluster *c = kind == RESOURCE_NONE ? NULL : fleet_find_cluster(turn_fleet(api->turn), cluster);
+    char name[2 * RESOURCE_NAME_MAX];
     Advisor__V1__WatchResponse m = ADVISOR__V1__WATCH_RESPONSE__INIT;
     char token[128];
     ADV_AUTO_DONE(adv_arena) ar;
@@ -149,10 +139,10 @@ static int send_event(struct api *api, struct watch *w, Advisor__V1__WatchEventT
     adv_arena_init(&ar, 4 << 20);
     m.type = type;
     m.kind = (Advisor__V1__ResourceKind) kind;
-    m.name = (char *) (uintptr_t) name;
+    m.name = (char *) (uintptr_t) resource_name(kind, cluster, key, name);
     m.cluster = (char *) (uintptr_t) cluster;
     m.revision = revision;
-    if (kind != RESOURCE_NONE && !fill(api, &ar, kind, name, &m)) {
+    if (kind != RESOURCE_NONE && (!c || !fill(&ar, c, kind, key, &m))) {
         m.resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE__NOT_SET;
         if (kind != RESOURCE_AUDIT)
             m.type = ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_REMOVED;
@@ -191,8 +181,10 @@ static void pump(struct api *api, struct watch *w)
     while (r == 0 && w->call->ops->queued_bytes(w->call) < QUEUE_HIGH_BYTES) {
         if (w->next_name < w->n_names) {
             size_t i = w->next_name++;
+            char *slash = strchr(w->names[i], '/');
+            *slash = '\0';
             r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_STATE,
-                           (enum resource_kind) w->name_kinds[i], w->names[i], "", 0, 0, false);
+                           (enum resource_kind) w->name_kinds[i], w->names[i], slash + 1, 0, 0, false);
         } else if (!w->synced) {
             w->synced = true;
             r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_SYNCED, RESOURCE_NONE, "", "", 0,
@@ -201,8 +193,8 @@ static void pump(struct api *api, struct watch *w)
             w->seq = ch->seq;
             if (!wanted(w, ch))
                 continue;
-            r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_CHANGED, ch->kind, ch->name,
-                           ch->cluster, ch->revision, ch->seq, true);
+            r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_CHANGED, ch->kind, ch->cluster,
+                           ch->key, ch->revision, ch->seq, true);
         } else {
             if (gone)
                 cut_off(w);
@@ -215,8 +207,10 @@ static void pump(struct api *api, struct watch *w)
 
 /* ---- the start -------------------------------------------------------------------------------------------------- */
 
-static bool add_name(struct watch *w, size_t *cap, enum resource_kind kind, const char *name)
+static bool add_name(struct watch *w, size_t *cap, enum resource_kind kind, const struct cluster *c, const void *object)
 {
+    char key[RESOURCE_KEY_MAX], *name = NULL;
+
     if (!w->kinds[kind])
         return true;
     if (w->n_names == *cap) {
@@ -232,50 +226,50 @@ static bool add_name(struct watch *w, size_t *cap, enum resource_kind kind, cons
         w->name_kinds = k;
         *cap = want;
     }
+    if (asprintf(&name, "%s/%s", c->name, resource_key(kind, object, key)) < 0)
+        return false;
     w->name_kinds[w->n_names] = (uint8_t) kind;
-    return (w->names[w->n_names] = strdup(name)) && ++w->n_names;
+    w->names[w->n_names++] = name;
+    return true;
 }
 
 static bool collect_job(struct watch *w, size_t *cap, const struct job *j)
 {
-    char name[RESOURCE_NAME_MAX], full[2 * RESOURCE_NAME_MAX];
+    const struct cluster *c = j->cluster;
     const struct anomaly *an;
     const struct action *ac;
 
-    if (!add_name(w, cap, RESOURCE_JOB, job_resource_name(j, name)))
+    if (!add_name(w, cap, RESOURCE_JOB, c, j))
         return false;
     for (uint32_t i = 0; i < j->n_attempts; i++) {
         const struct attempt *a = j->attempts[i];
-        if (!add_name(w, cap, RESOURCE_ATTEMPT, attempt_resource_name(a, name)))
+        if (!add_name(w, cap, RESOURCE_ATTEMPT, c, a))
             return false;
-        DL_FOREACH (a->anomalies, an) {
-            (void) snprintf(full, sizeof(full), "%s#%s", attempt_resource_name(a, name), an->uid);
-            if (!add_name(w, cap, RESOURCE_ANOMALY, full))
+        DL_FOREACH (a->anomalies, an)
+            if (!add_name(w, cap, RESOURCE_ANOMALY, c, an))
                 return false;
-        }
-        if (a->advice && !add_name(w, cap, RESOURCE_ADVICE, advice_resource_name(a, name)))
+        if (a->advice && !add_name(w, cap, RESOURCE_ADVICE, c, a->advice))
             return false;
-        DL_FOREACH (a->actions, ac) {
-            (void) snprintf(full, sizeof(full), "%s#%s/%llu", advice_resource_name(a, name), str_or(ac->journal_id),
-                            (unsigned long long) ac->journal_seq);
-            if (!add_name(w, cap, RESOURCE_ACTION, full))
+        DL_FOREACH (a->actions, ac)
+            if (!add_name(w, cap, RESOURCE_ACTION, c, ac))
                 return false;
-        }
     }
     return true;
 }
 
 static bool collect(struct api *api, struct watch *w)
 {
-    char name[RESOURCE_NAME_MAX];
     size_t cap = 0;
 
     for (struct cluster *c = turn_fleet(api->turn)->clusters; c; c = c->hh.next) {
         if ((w->cluster[0] && !adv_streq(w->cluster, c->name)) ||
             !api_may(&w->call->caller, ROLE_READER, c->name, NULL, NULL))
             continue;
-        if (!add_name(w, &cap, RESOURCE_CLUSTER, cluster_resource_name(c, name)))
+        if (!add_name(w, &cap, RESOURCE_CLUSTER, c, c))
             return false;
+        for (struct node *n = c->nodes; n; n = n->hh.next)
+            if (!add_name(w, &cap, RESOURCE_NODE, c, n))
+                return false;
         for (struct job *j = c->jobs_by_uid; j; j = j->hh_uid.next)
             if (api_may_see_job(&w->call->caller, j) && !collect_job(w, &cap, j))
                 return false;
@@ -300,19 +294,19 @@ static int begin(struct api *api, struct watch *w, const Advisor__V1__WatchReque
     if ((r = api_find_parent(api, &w->call->caller, q->parent, &c, &all, err)) < 0)
         return r;
     for (size_t i = 0; i < q->n_kinds; i++) {
-        if ((int) q->kinds[i] <= RESOURCE_NONE || (int) q->kinds[i] > RESOURCE_AUDIT) {
+        if ((int) q->kinds[i] <= RESOURCE_NONE || (int) q->kinds[i] >= RESOURCE_KIND_END_) {
             (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "KIND_UNKNOWN", "kinds: %d is not a resource kind",
                                       (int) q->kinds[i]);
             return adv_err_field(err, "kinds[%zu]", i);
         }
         w->kinds[q->kinds[i]] = true;
     }
-    for (int k = RESOURCE_CLUSTER; q->n_kinds == 0 && k < RESOURCE_AUDIT; k++)
-        w->kinds[k] = true;
+    for (int k = RESOURCE_CLUSTER; q->n_kinds == 0 && k < RESOURCE_KIND_END_; k++)
+        w->kinds[k] = k != RESOURCE_AUDIT;
     if (!all)
         (void) snprintf(w->cluster, sizeof(w->cluster), "%s", c->name);
     r = snprintf(text, sizeof(text), "%s|%s|", w->cluster, w->call->caller.principal);
-    for (int k = RESOURCE_CLUSTER; k <= RESOURCE_AUDIT; k++)
+    for (int k = RESOURCE_CLUSTER; k < RESOURCE_KIND_END_; k++)
         text[r++] = w->kinds[k] ? '1' : '0';
     if ((r = adv_sha256(text, (size_t) r, raw, err)) < 0)
         return r;

@@ -45,7 +45,7 @@ static void take_ceiling(struct intents *in, struct cluster *c, enum adv_mode mo
 void fleet_apply_hello(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev)
 {
     bool same = adv_streq(str_or(c->holder_journal), str_or(ev->u.hello.journal_id));
-    bool resumed = ev->u.hello.resume && same && c->digest_ok && !c->in_full &&
+    bool resumed = ev->u.hello.resume && same && !c->in_full &&
                    epoch_cmp(ev->u.hello.resume_epoch, c->epoch) == 0 && ev->u.hello.resume_digest == c->digest;
     char name[RESOURCE_NAME_MAX];
 
@@ -76,8 +76,7 @@ void fleet_apply_hello(struct fleet *f, struct intents *in, struct cluster *c, s
     (void) str_set(in, &c->agent_version, ev->u.hello.agent_version);
     (void) str_set(in, &c->scheduler, ev->u.hello.scheduler);
     fleet_set_agent_state(in, c, resumed ? AGENT_CONNECTED : AGENT_RESYNCING, ev->now_us);
-    if (!resumed)
-        c->digest_ok = false;
+    c->digest_ok = resumed; /* equal digests: equal states, even if this process only read its own from the store */
     take_ceiling(in, c, ev->u.hello.ceiling, ev->u.hello.ceiling_reason, ev);
     c->mode_effective_us = 0; /* until this agent says that it obeys it */
     fleet_audit(in, c, ev, 0, "agent.connected", cluster_resource_name(c, name), "epoch %llu.%llu, journal %.64s%s",

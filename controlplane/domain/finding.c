@@ -110,7 +110,7 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
                                            .nodes = nodes,
                                            .offset = ev->u.finding.offset,
                                            .rule = (char *) (uintptr_t) ev->u.finding.rule };
-        if (!fleet_make_room(a, &candidate))
+        if (!fleet_make_room(in, a, &candidate))
             return;
         an = fleet_anomaly_add(f, in, a, ev);
         if (!an)

@@ -27,6 +27,11 @@ struct cluster *fleet_find_cluster(const struct fleet *f, const char *name)
     return c;
 }
 
+struct cluster *fleet_find_any_cluster(const struct fleet *f, const char *name)
+{
+    return name && adv_streq(name, FLEET_CLUSTER) ? f->global : fleet_find_cluster(f, name);
+}
+
 struct job *fleet_find_job(const struct cluster *c, const char *job_id)
 {
     struct job *j = NULL;

@@ -21,8 +21,12 @@ struct fleet_config {
     bool log_detection; /* logs are watched at all; false: a failed state is an anomaly at once */
 };
 
+/* Where fleet-wide things stand: a cluster by form only, with an audit chain and an owner, in no list. */
+#define FLEET_CLUSTER "_fleet"
+
 struct fleet {
     struct cluster *clusters;
+    struct cluster *global; /* FLEET_CLUSTER; never NULL */
     struct fleet_config cfg;
     struct attempt *judge_list; /* attempts with judge_at_us */
     uint64_t next_uid; /* below it: used. The store starts it at its newest change, so that no two lives mint the same */
@@ -217,8 +221,9 @@ struct event {
 /* What a turn changed. */
 struct intent {
     enum resource_kind kind;
-    void *object;            /* struct cluster, job, attempt, anomaly, advice, action */
+    void *object;            /* struct cluster, job, attempt, anomaly, advice, action, node; NULL: it is gone */
     struct cluster *cluster;
+    char *gone_key; /* of what is gone */
 };
 
 struct audit_record {
@@ -275,6 +280,7 @@ adv_must_check int fleet_apply(struct fleet *f, struct event *ev, struct intents
 int64_t fleet_next_deadline(const struct fleet *f);
 
 struct cluster *fleet_find_cluster(const struct fleet *f, const char *name);
+struct cluster *fleet_find_any_cluster(const struct fleet *f, const char *name); /* FLEET_CLUSTER too */
 struct job *fleet_find_job(const struct cluster *c, const char *job_id); /* newest submission of that id */
 struct job *fleet_find_job_uid(const struct cluster *c, const char *uid);
 struct attempt *job_attempt(const struct job *j, uint32_t index);
@@ -294,12 +300,13 @@ uint64_t cluster_digest(const struct cluster *c);
 /* Those that return an error leave the object with the caller: -ADV_DATA_LOSS, -ADV_RESOURCE_EXHAUSTED. */
 adv_must_check int fleet_load_cluster(struct fleet *f, struct cluster *c);                 /* takes over */
 adv_must_check int fleet_load_job(struct fleet *f, struct cluster *c, struct job *j);      /* takes over */
+adv_must_check int fleet_load_node(struct cluster *c, struct node *n);                     /* takes over */
 adv_must_check int fleet_load_attempt(struct fleet *f, struct job *j, struct attempt *a);  /* takes over */
 void fleet_load_anomaly(struct attempt *a, struct anomaly *an);                            /* takes over */
 void fleet_load_advice(struct attempt *a, struct advice *ad);                              /* takes over */
 void fleet_load_action(struct attempt *a, struct action *ac);                              /* takes over */
-/* After everything is loaded: agents unreachable, leases of unknown rest, judgement of open attempts taken up again. */
-void fleet_load_done(struct fleet *f, int64_t now_us, int64_t mono_us);
+/* After everything is loaded. With @own_all every cluster is taken over as by fleet_take_over(), for ever. */
+void fleet_load_done(struct fleet *f, bool own_all, int64_t now_us, int64_t mono_us);
 
 /* Sets *@dst to a copy of @src ("" and NULL are the same). True when it changed. */
 bool str_set(struct intents *in, char **dst, const char *src);

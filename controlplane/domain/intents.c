@@ -31,8 +31,11 @@ static bool *dirty_mark(const struct intent *i)
         return &((struct advice *) i->object)->dirty;
     case RESOURCE_ACTION:
         return &((struct action *) i->object)->dirty;
+    case RESOURCE_NODE:
+        return &((struct node *) i->object)->dirty;
     case RESOURCE_AUDIT:
     case RESOURCE_NONE:
+    case RESOURCE_KIND_END_:
         break;
     }
     return NULL;
@@ -41,14 +44,10 @@ static bool *dirty_mark(const struct intent *i)
 void intents_done(struct intents *in)
 {
     for (size_t i = 0; i < in->n; i++) {
-        struct anomaly *an = in->v[i].kind == RESOURCE_ANOMALY ? in->v[i].object : NULL;
-        if (an && an->dropped) {
-            anomaly_free(an);
-            continue;
-        }
-        bool *d = dirty_mark(&in->v[i]);
+        bool *d = in->v[i].object ? dirty_mark(&in->v[i]) : NULL;
         if (d)
             *d = false;
+        free(in->v[i].gone_key);
     }
     for (size_t i = 0; i < in->n_audit; i++) {
         struct audit_record *r = &in->audit[i];
@@ -87,7 +86,7 @@ void *fleet_grow(struct intents *in, void *v, size_t n, size_t *cap, size_t size
 
 void fleet_touch(struct intents *in, enum resource_kind kind, void *object, struct cluster *c)
 {
-    struct intent i = { kind, object, c };
+    struct intent i = { kind, object, c, NULL };
     bool *d = dirty_mark(&i);
     void *p;
 
@@ -99,6 +98,20 @@ void fleet_touch(struct intents *in, enum resource_kind kind, void *object, stru
     in->v = p;
     in->v[in->n++] = i;
     *d = true;
+}
+
+void fleet_touch_gone(struct intents *in, enum resource_kind kind, void *object, struct cluster *c)
+{
+    char key[RESOURCE_KEY_MAX];
+
+    fleet_touch(in, kind, object, c);
+    for (size_t i = in->n; i-- > 0;)
+        if (in->v[i].kind == kind && in->v[i].object == object) {
+            in->v[i].object = NULL;
+            if (!(in->v[i].gone_key = strdup(resource_key(kind, object, key))))
+                in->oom = true;
+            return;
+        }
 }
 
 void fleet_touch_cluster(struct intents *in, struct cluster *c)

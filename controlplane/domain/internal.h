@@ -14,6 +14,8 @@
 /* intents.c */
 void *fleet_grow(struct intents *in, void *v, size_t n, size_t *cap, size_t size);
 void fleet_touch(struct intents *in, enum resource_kind kind, void *object, struct cluster *c);
+/* @object leaves the fleet: whoever removes it frees it afterwards. */
+void fleet_touch_gone(struct intents *in, enum resource_kind kind, void *object, struct cluster *c);
 void fleet_touch_cluster(struct intents *in, struct cluster *c);
 void fleet_touch_job(struct intents *in, struct job *j);
 void fleet_touch_attempt(struct intents *in, struct attempt *a);
@@ -40,7 +42,8 @@ void fleet_anomaly_status(struct intents *in, struct anomaly *an, enum anomaly_s
                           const char *why);
 void fleet_withdraw_all(struct intents *in, struct attempt *a, const struct event *ev, const char *why);
 bool fleet_has_suspicion(const struct attempt *a, bool terminal_only);
-bool fleet_make_room(struct attempt *a, const struct anomaly *candidate);
+/* @in is NULL while loading. */
+bool fleet_make_room(struct intents *in, struct attempt *a, const struct anomaly *candidate);
 struct anomaly *fleet_anomaly_add(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 void fleet_decide_and_put(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 bool fleet_switched_off(const struct job *j);

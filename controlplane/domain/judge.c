@@ -165,7 +165,7 @@ static bool less_weighty(const struct anomaly *a, const struct anomaly *b)
 }
 
 /* Makes room by dropping the least weighty when something weightier than it comes. */
-bool fleet_make_room(struct attempt *a, const struct anomaly *candidate)
+bool fleet_make_room(struct intents *in, struct attempt *a, const struct anomaly *candidate)
 {
     struct anomaly *an, *least = NULL;
 
@@ -176,14 +176,11 @@ bool fleet_make_room(struct attempt *a, const struct anomaly *candidate)
             least = an;
     if (!least || !less_weighty(least, candidate))
         return false;
-    /* Its row stays in the store as history; only the working set forgets it. One that is still to be written in this
-     * turn lives until then. */
+    if (in)
+        fleet_touch_gone(in, RESOURCE_ANOMALY, least, a->job->cluster); /* the audit log keeps its story */
     DL_DELETE(a->anomalies, least);
     a->n_anomalies--;
-    if (least->dirty)
-        least->dropped = true;
-    else
-        anomaly_free(least);
+    anomaly_free(least);
     return true;
 }
 
@@ -213,7 +210,7 @@ struct anomaly *fleet_anomaly_add(struct fleet *f, struct intents *in, struct at
 static void anomaly_from_state(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
     const struct anomaly candidate = { .status = ANOMALY_CONFIRMED };
-    struct anomaly *an = fleet_make_room(a, &candidate) ? fleet_anomaly_add(f, in, a, ev) : NULL;
+    struct anomaly *an = fleet_make_room(in, a, &candidate) ? fleet_anomaly_add(f, in, a, ev) : NULL;
 
     if (!an)
         return;

@@ -9,8 +9,12 @@ struct fleet *fleet_new(const struct fleet_config *cfg)
 {
     struct fleet *f = calloc(1, sizeof(*f));
 
-    if (f)
-        f->cfg = *cfg;
+    if (!f)
+        return NULL;
+    f->cfg = *cfg;
+    f->global = calloc(1, sizeof(*f->global));
+    if (!f->global || !(f->global->name = strdup(FLEET_CLUSTER)))
+        return fleet_free(f);
     return f;
 }
 
@@ -24,6 +28,7 @@ struct fleet *fleet_free(struct fleet *f)
         HASH_DEL(f->clusters, c);
         cluster_free(c);
     }
+    cluster_free(f->global);
     free(f);
     return NULL;
 }
@@ -32,6 +37,11 @@ int fleet_load_cluster(struct fleet *f, struct cluster *c)
 {
     if (!c->name || fleet_find_cluster(f, c->name))
         return -ADV_DATA_LOSS;
+    if (adv_streq(c->name, FLEET_CLUSTER)) {
+        cluster_free(f->global);
+        f->global = c;
+        return 0;
+    }
     HASH_ADD_KEYPTR(hh, f->clusters, c->name, strlen(c->name), c);
     return c->hh.tbl ? 0 : -ADV_RESOURCE_EXHAUSTED;
 }
@@ -64,6 +74,23 @@ int fleet_load_job(struct fleet *f, struct cluster *c, struct job *j)
     return 0;
 }
 
+int fleet_load_node(struct cluster *c, struct node *n)
+{
+    struct node *known = NULL;
+
+    if (!n->name)
+        return -ADV_DATA_LOSS;
+    HASH_FIND_STR(c->nodes, n->name, known);
+    if (known)
+        return -ADV_DATA_LOSS;
+    n->cluster = c;
+    HASH_ADD_KEYPTR(hh, c->nodes, n->name, strlen(n->name), n);
+    if (!n->hh.tbl)
+        return -ADV_RESOURCE_EXHAUSTED;
+    c->digest ^= n->hash;
+    return 0;
+}
+
 int fleet_load_attempt(struct fleet *f, struct job *j, struct attempt *a)
 {
     struct attempt **v;
@@ -84,7 +111,7 @@ int fleet_load_attempt(struct fleet *f, struct job *j, struct attempt *a)
 void fleet_load_anomaly(struct attempt *a, struct anomaly *an)
 {
     an->attempt = a;
-    if (!fleet_make_room(a, an)) {
+    if (!fleet_make_room(NULL, a, an)) {
         anomaly_free(an);
         return;
     }
@@ -112,23 +139,37 @@ void fleet_load_action(struct attempt *a, struct action *ac)
     a->n_actions++;
 }
 
-void fleet_load_done(struct fleet *f, int64_t now_us, int64_t mono_us)
+/* The last holder may be at work until a whole lease is over, and nothing destructive exists before its state is whole. */
+static void take_over(struct fleet *f, struct cluster *c, int64_t now_us, int64_t mono_us)
 {
-    struct cluster *c;
     struct job *j;
 
+    if (c->agent_state != AGENT_NEVER_SEEN)
+        c->agent_state = AGENT_UNREACHABLE;
+    c->lease_until_mono_us = mono_us + f->cfg.lease_us;
+    c->digest_ok = false;
+    for (j = c->jobs_by_uid; j; j = j->hh_uid.next) {
+        struct attempt *a = fleet_last_attempt(j);
+        if (!a || j->gone)
+            continue;
+        if (job_state_failed(a->state) && !a->advice && now_us - a->ms.end_observed_us < 3600 * 1000000LL)
+            fleet_judge_at(f, a, now_us);
+        else if (job_state_running(a->state) && fleet_has_suspicion(a, true))
+            fleet_judge_at(f, a, now_us + f->cfg.policy.suspicion_grace_us);
+    }
+}
+
+void fleet_load_done(struct fleet *f, bool own_all, int64_t now_us, int64_t mono_us)
+{
+    struct cluster *c;
+
+    if (!own_all)
+        return;
+    f->global->owned = true;
+    f->global->owned_until_us = INT64_MAX;
     for (c = f->clusters; c; c = c->hh.next) {
-        if (c->agent_state != AGENT_NEVER_SEEN)
-            c->agent_state = AGENT_UNREACHABLE;
-        c->lease_until_mono_us = mono_us + f->cfg.lease_us;
-        for (j = c->jobs_by_uid; j; j = j->hh_uid.next) {
-            struct attempt *a = fleet_last_attempt(j);
-            if (!a || j->gone)
-                continue;
-            if (job_state_failed(a->state) && !a->advice && now_us - a->ms.end_observed_us < 3600 * 1000000LL)
-                fleet_judge_at(f, a, now_us);
-            else if (job_state_running(a->state) && fleet_has_suspicion(a, true))
-                fleet_judge_at(f, a, now_us + f->cfg.policy.suspicion_grace_us);
-        }
+        c->owned = true;
+        c->owned_until_us = INT64_MAX;
+        take_over(f, c, now_us, mono_us);
     }
 }

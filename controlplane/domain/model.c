@@ -173,6 +173,120 @@ struct attempt *attempt_prev(const struct attempt *a)
     return a->index > a->job->first_index ? a->job->attempts[a->index - a->job->first_index - 1] : NULL;
 }
 
+const char *resource_key(enum resource_kind kind, const void *object, char buf[RESOURCE_KEY_MAX])
+{
+    const struct attempt *a = NULL;
+
+    buf[0] = '\0';
+    switch (kind) {
+    case RESOURCE_JOB:
+        (void) snprintf(buf, RESOURCE_KEY_MAX, "%s", ((const struct job *) object)->uid);
+        break;
+    case RESOURCE_NODE:
+        (void) snprintf(buf, RESOURCE_KEY_MAX, "%s", ((const struct node *) object)->name);
+        break;
+    case RESOURCE_ATTEMPT:
+        a = object;
+        (void) snprintf(buf, RESOURCE_KEY_MAX, "%s/%010u", a->job->uid, a->index);
+        break;
+    case RESOURCE_ADVICE:
+        a = ((const struct advice *) object)->attempt;
+        (void) snprintf(buf, RESOURCE_KEY_MAX, "%s/%010u", a->job->uid, a->index);
+        break;
+    case RESOURCE_ANOMALY:
+        a = ((const struct anomaly *) object)->attempt;
+        (void) snprintf(buf, RESOURCE_KEY_MAX, "%s/%010u/%s", a->job->uid, a->index,
+                        ((const struct anomaly *) object)->uid);
+        break;
+    case RESOURCE_ACTION: {
+        const struct action *ac = object;
+        (void) snprintf(buf, RESOURCE_KEY_MAX, "%s/%010u/%s/%020llu", ac->attempt->job->uid, ac->attempt->index,
+                        str_or(ac->journal_id), (unsigned long long) ac->journal_seq);
+        break;
+    }
+    case RESOURCE_CLUSTER:
+    case RESOURCE_AUDIT:
+    case RESOURCE_NONE:
+    case RESOURCE_KIND_END_:
+        break;
+    }
+    return buf;
+}
+
+bool resource_key_parse(const char *key, char ret_job_uid[64], uint32_t *ret_index, const char **ret_rest)
+{
+    const char *slash = strchr(key, '/');
+    size_t n = slash ? (size_t) (slash - key) : strlen(key);
+    uint64_t index = 0;
+
+    if (n == 0 || n >= 64)
+        return false;
+    memcpy(ret_job_uid, key, n);
+    ret_job_uid[n] = '\0';
+    *ret_index = 0;
+    *ret_rest = "";
+    if (!slash)
+        return true;
+    for (n = 1; slash[n] >= '0' && slash[n] <= '9' && n <= 10; n++)
+        index = index * 10 + (uint64_t) (slash[n] - '0');
+    if (n != 11 || index > UINT32_MAX || (slash[n] != '/' && slash[n] != '\0'))
+        return false;
+    *ret_index = (uint32_t) index;
+    *ret_rest = slash[n] ? slash + n + 1 : slash + n;
+    return true;
+}
+
+const char *resource_name(enum resource_kind kind, const char *cluster, const char *key, char buf[2 * RESOURCE_NAME_MAX])
+{
+    const size_t size = 2 * RESOURCE_NAME_MAX;
+    char uid[64];
+    const char *rest, *slash;
+    uint32_t index;
+
+    buf[0] = '\0';
+    switch (kind) {
+    case RESOURCE_CLUSTER:
+        (void) snprintf(buf, size, "clusters/%s", cluster);
+        return buf;
+    case RESOURCE_NODE:
+        (void) snprintf(buf, size, "clusters/%s/nodes/%s", cluster, key);
+        return buf;
+    case RESOURCE_AUDIT:
+        (void) snprintf(buf, size, "clusters/%s/audit/%s", cluster, key);
+        return buf;
+    case RESOURCE_NONE:
+    case RESOURCE_KIND_END_:
+        return buf;
+    default:
+        break;
+    }
+    if (!resource_key_parse(key, uid, &index, &rest))
+        return buf;
+    switch ((int) kind) {
+    case RESOURCE_JOB:
+        (void) snprintf(buf, size, "clusters/%s/jobs/%s", cluster, uid);
+        break;
+    case RESOURCE_ATTEMPT:
+        (void) snprintf(buf, size, "clusters/%s/jobs/%s/attempts/%u", cluster, uid, index);
+        break;
+    case RESOURCE_ADVICE:
+        (void) snprintf(buf, size, "clusters/%s/jobs/%s/attempts/%u/advice", cluster, uid, index);
+        break;
+    case RESOURCE_ANOMALY:
+        (void) snprintf(buf, size, "clusters/%s/jobs/%s/attempts/%u#%s", cluster, uid, index, rest);
+        break;
+    case RESOURCE_ACTION:
+        slash = strrchr(rest, '/');
+        if (slash)
+            (void) snprintf(buf, size, "clusters/%s/jobs/%s/attempts/%u/advice#%.*s/%llu", cluster, uid, index,
+                            (int) (slash - rest), rest, strtoull(slash + 1, NULL, 10));
+        break;
+    default:
+        break;
+    }
+    return buf;
+}
+
 const char *cluster_resource_name(const struct cluster *c, char buf[RESOURCE_NAME_MAX])
 {
     (void) snprintf(buf, RESOURCE_NAME_MAX, "clusters/%s", c->name);

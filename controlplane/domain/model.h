@@ -89,7 +89,8 @@ struct epoch {
 };
 int epoch_cmp(struct epoch a, struct epoch b);
 
-/* One resource of the fleet as the change log and the store see it. */
+/* One resource of the fleet as the change log and the store see it. The numbers are stored: never reuse one. A kind may
+ * refer to objects of lower numbers only, since they are loaded in this order. */
 enum resource_kind {
     RESOURCE_NONE = 0,
     RESOURCE_CLUSTER = 1,
@@ -98,16 +99,21 @@ enum resource_kind {
     RESOURCE_ANOMALY = 4,
     RESOURCE_ADVICE = 5,
     RESOURCE_ACTION = 6,
-    RESOURCE_AUDIT = 7,
+    RESOURCE_AUDIT = 7, /* a row of the audit log, not an object */
+    RESOURCE_NODE = 8,
+    RESOURCE_KIND_END_
 };
 
 struct node {
+    struct cluster *cluster; /* owner */
     char *name;
     char *state_raw;
     char *reason;
     bool available;
     uint64_t hash;
-    bool seen_in_full;
+    bool seen_in_full; /* runtime */
+    uint64_t revision;
+    bool dirty;
     UT_hash_handle hh;
 };
 
@@ -142,7 +148,6 @@ struct anomaly {
     uint64_t last_offset;        /* of the newest of them: an offset at or below it is read again, not news */
     uint64_t revision;
     bool dirty;
-    bool dropped; /* off the attempt's list; freed with the intents that still name it */
     struct anomaly *prev, *next; /* attempt's list */
 };
 
@@ -319,9 +324,14 @@ struct cluster {
     struct advice *open_advice;
     uint64_t audit_seq;
     char *audit_hash; /* hex of the last audit event */
+    /* Ownership, runtime; for shared stores. An unshared store owns everything by epoch 0 for ever. */
+    bool owned;            /* by this replica */
+    uint64_t owner_epoch;  /* of our own ownership */
+    int64_t owned_until_us; /* CLOCK_BOOTTIME by which our lease of it ends at the latest; INT64_MAX for ever */
     size_t n_attempts; /* runtime: of all its jobs, for the limit */
     uint64_t revision;
-    uint64_t put_revision; /* runtime: of the row in the store, or in the transaction under way */
+    uint64_t shown_revision; /* scratch of the turn */
+    bool guarded;            /* scratch of the turn */
     bool dirty;
     UT_hash_handle hh;
 };
@@ -361,6 +371,17 @@ const char *cluster_resource_name(const struct cluster *c, char buf[RESOURCE_NAM
 const char *job_resource_name(const struct job *j, char buf[RESOURCE_NAME_MAX]);
 const char *attempt_resource_name(const struct attempt *a, char buf[RESOURCE_NAME_MAX]);
 const char *advice_resource_name(const struct attempt *a, char buf[RESOURCE_NAME_MAX]);
+
+/* The key of an object within its cluster, by which the store and the change log know it; keys sort like their objects:
+ *   cluster "", job "<uid>", attempt and advice "<uid>/<index, 10 digits>", anomaly "<attempt>/<anomaly uid>",
+ *   action "<attempt>/<journal id>/<seq, 20 digits>", node "<name>", audit event "<seq>". */
+#define RESOURCE_KEY_MAX 200
+const char *resource_key(enum resource_kind kind, const void *object, char buf[RESOURCE_KEY_MAX]);
+/* The resource name of what has that key; anomalies are called "<attempt's name>#<uid>", actions
+ * "<advice's name>#<journal id>/<seq>". */
+const char *resource_name(enum resource_kind kind, const char *cluster, const char *key, char buf[2 * RESOURCE_NAME_MAX]);
+/* Takes a key of a thing of a job apart. @ret_rest is what follows the attempt's index, "" for nothing. False: it is none. */
+bool resource_key_parse(const char *key, char ret_job_uid[64], uint32_t *ret_index, const char **ret_rest);
 
 /* Takes "clusters/a/jobs/u/attempts/1/advice" apart. @ret_parts get pointers into @scratch (a copy of @name);
  * parts not present are NULL. Errors: -ADV_INVALID_ARGUMENT, field "name". */

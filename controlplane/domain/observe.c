@@ -251,8 +251,10 @@ static void apply_job(struct fleet *f, struct intents *in, struct cluster *c, co
 static void apply_node(struct intents *in, struct cluster *c, const struct node_obs *o)
 {
     struct node *n = NULL;
+    bool changed;
 
     HASH_FIND_STR(c->nodes, o->name, n);
+    changed = !n || n->hash != o->hash;
     if (!n) {
         n = calloc(1, sizeof(*n));
         if (!n || !(n->name = strdup(o->name))) {
@@ -260,6 +262,7 @@ static void apply_node(struct intents *in, struct cluster *c, const struct node_
             node_free(n);
             return;
         }
+        n->cluster = c;
         HASH_ADD_KEYPTR(hh, c->nodes, n->name, strlen(n->name), n);
         if (!n->hh.tbl) {
             in->oom = true;
@@ -275,10 +278,13 @@ static void apply_node(struct intents *in, struct cluster *c, const struct node_
     n->seen_in_full = true;
     (void) str_set(in, &n->state_raw, o->state_raw);
     (void) str_set(in, &n->reason, o->reason);
+    if (changed)
+        fleet_touch(in, RESOURCE_NODE, n, c);
 }
 
-static void node_gone(struct cluster *c, struct node *n)
+static void node_gone(struct intents *in, struct cluster *c, struct node *n)
 {
+    fleet_touch_gone(in, RESOURCE_NODE, n, c);
     c->digest ^= n->hash;
     HASH_DEL(c->nodes, n);
     node_free(n);
@@ -307,7 +313,7 @@ static void full_end(struct fleet *f, struct intents *in, struct cluster *c)
             job_gone(f, in, j);
     HASH_ITER(hh, c->nodes, n, n_next)
         if (!n->seen_in_full)
-            node_gone(c, n);
+            node_gone(in, c, n);
 }
 
 void fleet_set_agent_state(struct intents *in, struct cluster *c, enum agent_state s, int64_t now_us)
@@ -368,7 +374,7 @@ int fleet_apply_state(struct fleet *f, struct intents *in, struct cluster *c, st
         struct node *n = NULL;
         HASH_FIND_STR(c->nodes, ev->u.state.gone_nodes[i], n);
         if (n)
-            node_gone(c, n);
+            node_gone(in, c, n);
     }
     if (ev->u.state.full_end)
         full_end(f, in, c);

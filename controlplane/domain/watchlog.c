@@ -14,22 +14,22 @@ void watchlog_done(struct watchlog *w)
 {
     for (size_t i = 0; w->ring && i < w->cap; i++) {
         free(w->ring[i].cluster);
-        free(w->ring[i].name);
+        free(w->ring[i].key);
     }
     free(w->ring);
     *w = (struct watchlog) { 0 };
 }
 
 int watchlog_append(struct watchlog *w, uint64_t seq, uint64_t revision, enum resource_kind kind, const char *cluster,
-                    const char *name)
+                    const char *key)
 {
     struct change *slot = &w->ring[seq % w->cap];
-    adv_auto_free char *c = strdup(cluster), *n = strdup(name);
+    adv_auto_free char *c = strdup(cluster), *n = strdup(key);
 
     if (!c || !n)
         return -ADV_RESOURCE_EXHAUSTED;
     free(slot->cluster);
-    free(slot->name);
+    free(slot->key);
     *slot = (struct change) { seq, revision, kind, ADV_STEAL(c), ADV_STEAL(n) };
     w->last = seq;
     if (w->last - w->first + 1 > w->cap)

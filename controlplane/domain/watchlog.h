@@ -15,7 +15,7 @@ struct change {
     uint64_t revision; /* of the cluster, rises by one within it */
     enum resource_kind kind;
     char *cluster;
-    char *name; /* resource name; anomalies: their uid; actions: "<advice name>#<journal id>/<seq>"; audit: its seq */
+    char *key; /* resource_key() */
 };
 
 struct watchlog {
@@ -30,7 +30,7 @@ void watchlog_done(struct watchlog *w);
 
 /* Appends; @seq must be last + 1. Copies the strings. Errors: -ADV_RESOURCE_EXHAUSTED (nothing changed). */
 adv_must_check int watchlog_append(struct watchlog *w, uint64_t seq, uint64_t revision, enum resource_kind kind,
-                                   const char *cluster, const char *name);
+                                   const char *cluster, const char *key);
 
 /* The change after @seq; NULL when there is none yet. @ret_gone is set when it is no longer kept.
  * Borrowed until the next append. */

@@ -65,6 +65,8 @@ static const struct field job_fields[] = {
     F(26, F_U32, job, max_restarts),
     F(27, F_U64, job, revision),
     F(28, F_U32, job, first_index),
+    F(29, F_U64, job, hash),
+    F(30, F_BOOL, job, present),
 };
 
 static const struct field attempt_fields[] = {
@@ -165,6 +167,15 @@ static const struct field action_fields[] = {
     F(14, F_I64, action, outcome_us),
     F(15, F_U64, action, revision),
 };
+
+static const struct field node_fields[] = {
+    F(1, F_STR, node, name),
+    F(2, F_STR, node, state_raw),
+    F(3, F_STR, node, reason),
+    F(4, F_BOOL, node, available),
+    F(5, F_U64, node, hash),
+    F(6, F_U64, node, revision),
+};
 #undef F
 
 static const struct field *table_of(enum resource_kind kind, size_t *ret_n)
@@ -180,8 +191,10 @@ static const struct field *table_of(enum resource_kind kind, size_t *ret_n)
         TABLE(RESOURCE_ANOMALY, anomaly_fields);
         TABLE(RESOURCE_ADVICE, advice_fields);
         TABLE(RESOURCE_ACTION, action_fields);
+        TABLE(RESOURCE_NODE, node_fields);
     case RESOURCE_AUDIT:
     case RESOURCE_NONE:
+    case RESOURCE_KIND_END_:
         break;
     }
 #undef TABLE
@@ -397,6 +410,46 @@ static int take_number(const struct field *f, void *object, uint64_t v)
         break;
     }
     return -ADV_DATA_LOSS;
+}
+
+void codec_reset(enum resource_kind kind, void *object)
+{
+    size_t n;
+    const struct field *f = table_of(kind, &n), *end = f + n;
+    struct advice *ad = object;
+
+    for (; f < end; f++) {
+        char *s, *p = (char *) object + f->offset;
+        switch (f->type) {
+        case F_STR:
+            memcpy(&s, p, sizeof(s));
+            free(s);
+            s = NULL;
+            memcpy(p, &s, sizeof(s));
+            break;
+        case F_REASONS:
+            for (uint32_t i = 0; i < ad->n_reasons; i++) {
+                free(ad->reasons[i].code);
+                free(ad->reasons[i].param);
+                free(ad->reasons[i].sentence);
+                ad->reasons[i] = (struct advice_reason) { 0 };
+            }
+            ad->n_reasons = 0;
+            break;
+        case F_U32:
+        case F_ENUM:
+        case F_I32:
+            memset(p, 0, 4);
+            break;
+        case F_U64:
+        case F_I64:
+            memset(p, 0, 8);
+            break;
+        case F_BOOL:
+            memset(p, 0, sizeof(bool));
+            break;
+        }
+    }
 }
 
 int codec_decode(enum resource_kind kind, const void *bytes, size_t len, void *object)

@@ -14,6 +14,9 @@
  * Errors: -ADV_RESOURCE_EXHAUSTED. */
 adv_must_check int codec_encode(enum resource_kind kind, const void *object, struct adv_buf *out);
 
+/* Zeroes the stored fields of @object and leaves what is runtime alone: it may be decoded into again. */
+void codec_reset(enum resource_kind kind, void *object);
+
 /* Fills a zeroed @object. Strings become heap copies. Unknown fields are skipped.
  * Errors: -ADV_DATA_LOSS (malformed; the object may be partly filled and must be freed),
  * -ADV_RESOURCE_EXHAUSTED. */

@@ -2,16 +2,22 @@
 #ifndef CONTROLPLANE_STORE_STORE_H
 #define CONTROLPLANE_STORE_STORE_H
 
-/* What must survive. One interface; the engine behind it is SQLite (one file, WAL, synchronous=FULL).
+/* What must survive. One interface over two engines: SQLite (one file, one process, WAL, synchronous=FULL) and
+ * MySQL/MariaDB (InnoDB, any number of replicas).
  *
  * A turn's changes are one transaction: collected in a `store_txn` on the loop thread (objects are encoded there and
- * then, so they may change again at once), committed by a worker, answered on the loop. "Committed" means on disk.
+ * then, so they may change again at once), committed by the engine, answered on the loop. "Committed" means on disk.
  *
- * Format: one row an object, its key in columns and the rest in `record`, in protobuf wire format with the field
+ * Format: one row an object in one table, (cluster, kind, key) and `record`, in protobuf wire format with the field
  * numbers of codec.c. Unknown fields are skipped and missing ones are zero, so the previous version reads what this one
- * writes. Migrations are numbered and run under the write lock when the store is opened.
+ * writes. Fleet-wide objects stand under FLEET_CLUSTER. Migrations are numbered and run under a lock when the store is
+ * opened.
  *
- * Thread: loop thread, unless said otherwise. */
+ * A shared store (MySQL) has more than one writer. Each cluster is then owned by one replica, by a lease in the database's
+ * own time; a transaction is guarded by the ownership of every cluster it touches, and what other replicas write is
+ * followed. docs/internals/ownership.md tells the whole. An unshared store owns everything for ever.
+ *
+ * Thread: loop thread, unless said otherwise. Every callback comes on the loop, never before the function returned. */
 
 #include <uv.h>
 
@@ -21,41 +27,69 @@
 struct store;
 struct store_txn;
 
-/* Opens or creates the store at @path, takes its lock, runs migrations.
- * Errors: -ADV_FAILED_PRECONDITION (another process has it open; written by a newer version; not a store of ours),
- * -ADV_UNAVAILABLE (the file system refused; sys_errno), -ADV_DATA_LOSS (corrupt).
+struct store_config {
+    const char *url;           /* a path (SQLite), or mysql://USER@HOST[:PORT]/DATABASE, mysql://USER@/DATABASE?socket=PATH */
+    const char *password_file; /* MySQL; NULL or "" for none */
+    const char *tls_ca;        /* MySQL: the server's CA, PEM; NULL or "" for no TLS */
+    const char *replica;       /* who this process is, 1..64 characters, new at each start */
+    int64_t owner_lease_us;    /* shared stores */
+    int64_t timeout_us;        /* shared stores: a statement that takes longer has failed */
+    bool accept_lossy;         /* MySQL: serve although innodb_flush_log_at_trx_commit is not 1 */
+};
+
+/* Opens or creates the store, takes its lock (SQLite), runs migrations.
+ * Errors: -ADV_FAILED_PRECONDITION (another process has it open; written by a newer version; not a store of ours; sealed
+ * by a copy; the engine is not built in), -ADV_UNAVAILABLE (the file system or server refused), -ADV_DATA_LOSS (corrupt),
+ * -ADV_INVALID_ARGUMENT (url).
  * Blocks: yes, at start only. */
-adv_must_check int store_open(uv_loop_t *loop, const char *path, struct store **ret, struct adv_err *err);
-/* No commit may be outstanding. Returns NULL. Blocks: until closed. */
+adv_must_check int store_open(uv_loop_t *loop, const struct store_config *cfg, struct store **ret, struct adv_err *err);
+/* Nothing may be outstanding. Returns NULL. Blocks: until closed. The loop has to run once more. */
 struct store *store_close(struct store *st);
 
 const char *store_uuid(const struct store *st);
 uint64_t store_term(const struct store *st);
+bool store_shared(const struct store *st);
+const char *store_replica(const struct store *st);
 
-/* Reads everything into @f and the newest changes into @w. Errors: -ADV_UNAVAILABLE, -ADV_DATA_LOSS,
- * -ADV_RESOURCE_EXHAUSTED. Blocks: yes (start, and after a failed commit). */
-adv_must_check int store_load(struct store *st, struct fleet *f, struct watchlog *w, struct adv_err *err);
+/* Reads everything into @f and the newest changes into @w; both are the store's until @cb. Nothing else may be
+ * outstanding. Errors: -ADV_UNAVAILABLE, -ADV_DATA_LOSS, -ADV_RESOURCE_EXHAUSTED. */
+typedef void (*store_cb)(void *arg, const struct adv_err *err_or_null);
+void store_load(struct store *st, struct fleet *f, struct watchlog *w, store_cb cb, void *arg);
+
+/* ---- writing ---- */
 
 /* NULL when memory is gone. */
 struct store_txn *store_txn_new(struct store *st);
 void store_txn_free(struct store_txn *t);
-/* Encodes one changed object (by its kind) or record. A failure is kept and reported by the commit. */
-void store_txn_put(struct store_txn *t, enum resource_kind kind, const void *object);
-void store_txn_audit(struct store_txn *t, const struct audit_record *r);
+/* The transaction holds only while this replica owns @c by the epoch it knows. First of all; shared stores only (else
+ * nothing). Once a cluster is enough. */
+void store_txn_guard(struct store_txn *t, const struct cluster *c);
+/* @c is new: this replica is its first owner. */
+void store_txn_own(struct store_txn *t, const struct cluster *c);
+/* Encodes one changed object by its kind. A failure is kept and reported by the commit. */
+void store_txn_put(struct store_txn *t, enum resource_kind kind, const char *cluster, const void *object);
+void store_txn_delete(struct store_txn *t, enum resource_kind kind, const char *cluster, const char *key);
 void store_txn_request(struct store_txn *t, const struct request_record *r);
-void store_txn_change(struct store_txn *t, uint64_t seq, uint64_t revision, enum resource_kind kind, const char *cluster,
-                      const char *name);
+/* Something changed: the rows are numbered by the store in the order of these calls, from the number that the commit's
+ * callback tells. An audit event is a change of its own (kind RESOURCE_AUDIT). */
+void store_txn_change(struct store_txn *t, uint64_t revision, enum resource_kind kind, const char *cluster,
+                      const char *key);
+void store_txn_audit(struct store_txn *t, uint64_t revision, const struct audit_record *r);
 
-/* Commits @t (taken over) and calls @cb on the loop. One commit may be outstanding at a time.
- * @cb's error: -ADV_UNAVAILABLE (disk full, I/O error; nothing of it is stored). */
-typedef void (*store_commit_cb)(void *arg, const struct adv_err *err_or_null);
+/* Commits @t (taken over). One commit may be outstanding at a time. @first_seq is the number of the first change; with a
+ * shared store there may be numbers of others between the last one known and it: follow before showing anything.
+ * Errors: -ADV_UNAVAILABLE (disk full, I/O error: nothing of it is stored; reason STORE_OUTCOME_UNKNOWN: it may be),
+ * -ADV_ABORTED (reason STORE_NOT_OWNER: a guard did not hold, nothing is stored). */
+typedef void (*store_commit_cb)(void *arg, uint64_t first_seq, const struct adv_err *err_or_null);
 void store_commit(struct store *st, struct store_txn *t, store_commit_cb cb, void *arg);
 
 /* Answers what an earlier call with this id was: 0 and @ret_hash filled, or -ADV_NOT_FOUND. From memory, and of the
  * transaction under way too. */
 int store_find_request(const struct store *st, const char *request_id, char ret_hash[65]);
 
-/* A page of the audit log, read by a worker. Rows are valid during the callback. */
+/* ---- audit ---- */
+
+/* A page of the audit log. Rows are valid during the callback. */
 struct audit_query {
     char cluster[65];          /* "" for all */
     uint64_t after_rowid;

@@ -168,7 +168,9 @@ static void print_object(enum resource_kind kind, const void *o)
         break;
     }
     case RESOURCE_AUDIT:
+    case RESOURCE_NODE: /* as the script says; not repeated */
     case RESOURCE_NONE:
+    case RESOURCE_KIND_END_:
         break;
     }
 }
@@ -185,7 +187,10 @@ static void apply(struct event *ev)
     if (fleet_apply(fleet, ev, &in, &err) < 0)
         print("  error %s %s: %s\n", adv_code_name(err.code), err.reason ? err.reason : "-", err.msg);
     for (size_t i = 0; i < in.n; i++)
-        print_object(in.v[i].kind, in.v[i].object);
+        if (in.v[i].object)
+            print_object(in.v[i].kind, in.v[i].object);
+        else if (in.v[i].kind != RESOURCE_NODE)
+            print("  gone: %s\n", in.v[i].gone_key);
     for (size_t i = 0; i < in.n_audit; i++)
         print("  audit #%llu %s\n", (unsigned long long) in.audit[i].seq, in.audit[i].verb);
     intents_done(&in);

@@ -14,8 +14,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void *decode(enum resource_kind kind, const void *bytes, size_t len, int *ret)
 {
-    static const size_t sizes[] = { 0, sizeof(struct cluster), sizeof(struct job), sizeof(struct attempt),
-                                    sizeof(struct anomaly), sizeof(struct advice), sizeof(struct action) };
+    static const size_t sizes[RESOURCE_KIND_END_] = {
+        [RESOURCE_CLUSTER] = sizeof(struct cluster), [RESOURCE_JOB] = sizeof(struct job),
+        [RESOURCE_ATTEMPT] = sizeof(struct attempt), [RESOURCE_ANOMALY] = sizeof(struct anomaly),
+        [RESOURCE_ADVICE] = sizeof(struct advice),   [RESOURCE_ACTION] = sizeof(struct action),
+        [RESOURCE_NODE] = sizeof(struct node),
+    };
     void *o = calloc(1, sizes[kind]);
 
     *ret = codec_decode(kind, bytes, len, o);
@@ -31,8 +35,10 @@ static void free_object(enum resource_kind kind, void *o)
     case RESOURCE_ANOMALY: anomaly_free(o); break;
     case RESOURCE_ADVICE: advice_free(o); break;
     case RESOURCE_ACTION: action_free(o); break;
+    case RESOURCE_NODE: node_free(o); break;
     case RESOURCE_AUDIT:
     case RESOURCE_NONE:
+    case RESOURCE_KIND_END_:
         abort();
     }
 }
@@ -62,16 +68,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct adv_jobcomment opts;
     struct resource_path path;
-    char *text;
+    char *text, uid[64], name[2 * RESOURCE_NAME_MAX];
+    const char *rest;
+    uint32_t index;
+    int kind;
 
     if (size == 0)
         return 0;
-    round_trip((enum resource_kind) (RESOURCE_CLUSTER + data[0] % 6), data + 1, size - 1);
+    kind = RESOURCE_CLUSTER + data[0] % (RESOURCE_KIND_END_ - 1);
+    if (kind != RESOURCE_AUDIT)
+        round_trip((enum resource_kind) kind, data + 1, size - 1);
     text = strndup((const char *) data + 1, size - 1);
     adv_jobcomment_parse(text, &opts);
     if (opts.error[0] && opts.mode != ADV_JOBCOMMENT_UNSET && opts.mode != ADV_JOBCOMMENT_OFF)
         abort(); /* what cannot be understood is no consent */
     (void) !resource_path_parse(text, &path, NULL);
+    (void) resource_key_parse(text, uid, &index, &rest);
+    for (kind = RESOURCE_NONE; kind < RESOURCE_KIND_END_; kind++)
+        (void) resource_name((enum resource_kind) kind, "c", text, name);
     (void) sched_job_id_valid(text);
     free(text);
     return 0;

@@ -47,7 +47,7 @@ Test(watchlog, every_position)
                         continue;
                     (void) snprintf(want, sizeof(want), "n%llu", (unsigned long long) at + 1);
                     cr_assert(c->seq == at + 1 && c->revision == (at + 1) * 2 && c->kind == RESOURCE_JOB);
-                    cr_assert_str_eq(c->name, want);
+                    cr_assert_str_eq(c->key, want);
                     cr_assert_str_eq(c->cluster, "alpha");
                 }
             }

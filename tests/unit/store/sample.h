@@ -73,6 +73,8 @@ static SAMPLE_UNUSED void sample_job(struct job *j, int k)
     j->max_restarts = (uint32_t) SAMPLE_NUM(k);
     j->first_index = 5;
     j->revision = (uint64_t) SAMPLE_NUM(k);
+    j->hash = (uint64_t) SAMPLE_NUM(k);
+    j->present = true;
 }
 
 static SAMPLE_UNUSED void sample_attempt(struct attempt *a, uint32_t index, int k)
@@ -180,6 +182,16 @@ static SAMPLE_UNUSED void sample_action(struct action *ac, int k)
     ac->revision = (uint64_t) SAMPLE_NUM(k);
 }
 
+static SAMPLE_UNUSED void sample_node(struct node *n, int k)
+{
+    SAMPLE_STR(n, name, k);
+    SAMPLE_STR(n, state_raw, k);
+    SAMPLE_STR(n, reason, k);
+    n->available = true;
+    n->hash = (uint64_t) SAMPLE_NUM(k);
+    n->revision = (uint64_t) SAMPLE_NUM(k);
+}
+
 #define SAME_NUM(field) cr_assert_eq(a->field, b->field, "%s: " #field " differs", where)
 #define SAME_STR(field) \
     cr_assert_str_eq(str_or(a->field), str_or(b->field), "%s: " #field " differs: %s, %s", where, str_or(a->field), str_or(b->field))
@@ -235,6 +247,8 @@ static SAMPLE_UNUSED void same_job(const struct job *a, const struct job *b, con
     SAME_STR(comment_error);
     SAME_NUM(max_restarts);
     SAME_NUM(first_index);
+    SAME_NUM(hash);
+    SAME_NUM(present);
     SAME_NUM(revision);
 }
 
@@ -336,6 +350,16 @@ static SAMPLE_UNUSED void same_action(const struct action *a, const struct actio
     SAME_NUM(revision);
 }
 
+static SAMPLE_UNUSED void same_node(const struct node *a, const struct node *b, const char *where)
+{
+    SAME_STR(name);
+    SAME_STR(state_raw);
+    SAME_STR(reason);
+    SAME_NUM(available);
+    SAME_NUM(hash);
+    SAME_NUM(revision);
+}
+
 static SAMPLE_UNUSED void same_below(const struct attempt *a, const struct attempt *b, const char *where)
 {
     const struct anomaly *x, *y = b->anomalies;
@@ -360,6 +384,12 @@ static SAMPLE_UNUSED void same_fleet(const struct fleet *f, const struct fleet *
         const struct cluster *d = fleet_find_cluster(g, c->name);
         cr_assert(d, "%s: cluster %s is missing", where, c->name);
         same_cluster(c, d, where);
+        cr_assert_eq(HASH_COUNT(c->nodes), HASH_COUNT(d->nodes), "%s: number of nodes differs", where);
+        for (struct node *n = c->nodes, *m; n; n = n->hh.next) {
+            HASH_FIND_STR(d->nodes, n->name, m);
+            cr_assert(m, "%s: node %s is missing", where, n->name);
+            same_node(n, m, where);
+        }
         cr_assert_eq(HASH_CNT(hh_uid, c->jobs_by_uid), HASH_CNT(hh_uid, d->jobs_by_uid), "%s: number of jobs differs", where);
         for (const struct job *j = c->jobs_by_uid; j; j = j->hh_uid.next) {
             const struct job *k = fleet_find_job_uid(d, j->uid);

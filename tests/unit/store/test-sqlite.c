@@ -42,19 +42,24 @@ TestSuite(sqlite, .init = setup, .fini = teardown, .timeout = 120);
 
 /* ---- helpers ---------------------------------------------------------------------------------------------------- */
 
+static int open_at(struct store **ret, struct adv_err *err)
+{
+    return store_open(&loop, &(struct store_config) { .url = path, .replica = "test" }, ret, err);
+}
+
 static struct store *must_open(void)
 {
     struct store *st = NULL;
     struct adv_err err = { 0 };
 
-    cr_assert_eq(store_open(&loop, path, &st, &err), 0, "%s", err.msg);
+    cr_assert_eq(open_at(&st, &err), 0, "%s", err.msg);
     return st;
 }
 
 static int open_code(struct adv_err *err)
 {
     struct store *st = NULL;
-    int r = store_open(&loop, path, &st, err);
+    int r = open_at(&st, err);
 
     (void) store_close(st);
     return r;
@@ -73,10 +78,13 @@ static void sql(const char *text)
 static struct adv_err committed;
 static bool commit_called;
 
-static void on_commit(void *arg, const struct adv_err *err)
+static uint64_t commit_first;
+
+static void on_commit(void *arg, uint64_t first_seq, const struct adv_err *err)
 {
     (void) arg;
     commit_called = true;
+    commit_first = first_seq;
     committed = err ? *err : (struct adv_err) { 0 };
 }
 
@@ -101,13 +109,34 @@ static struct fleet *new_fleet(void)
     return f;
 }
 
+static struct adv_err loaded;
+static bool load_called;
+
+static void on_load(void *arg, const struct adv_err *err)
+{
+    (void) arg;
+    load_called = true;
+    loaded = err ? *err : (struct adv_err) { 0 };
+}
+
+/* 0 or the error's code. */
+static int load_into(struct store *st, struct fleet *f, struct watchlog *w, struct adv_err *err)
+{
+    load_called = false;
+    store_load(st, f, w, on_load, NULL);
+    while (!load_called)
+        (void) uv_run(&loop, UV_RUN_ONCE);
+    *err = loaded;
+    return -(int) loaded.code;
+}
+
 static struct fleet *load(struct store *st, struct watchlog *w)
 {
     struct watchlog own = { 0 };
     struct fleet *f = new_fleet();
     struct adv_err err = { 0 };
 
-    cr_assert_eq(store_load(st, f, w ? w : &own, &err), 0, "%s", err.msg);
+    cr_assert_eq(load_into(st, f, w ? w : &own, &err), 0, "%s", err.msg);
     watchlog_done(&own);
     return f;
 }
@@ -122,6 +151,11 @@ static struct fleet *make_fleet(void)
         struct cluster *cl = calloc(1, sizeof(*cl));
         sample_cluster(cl, c ? "beta" : "alpha", k++);
         cr_assert_eq(fleet_load_cluster(f, cl), 0);
+        for (int i = 0; i < 3; i++) {
+            struct node *n = calloc(1, sizeof(*n));
+            sample_node(n, k++);
+            cr_assert_eq(fleet_load_node(cl, n), 0);
+        }
         for (int i = 0; i < 3; i++) {
             struct job *j = calloc(1, sizeof(*j));
             sample_job(j, k++);
@@ -150,20 +184,22 @@ static struct fleet *make_fleet(void)
 static void put_fleet(struct store_txn *t, const struct fleet *f)
 {
     for (struct cluster *c = f->clusters; c; c = c->hh.next) {
-        store_txn_put(t, RESOURCE_CLUSTER, c);
+        store_txn_put(t, RESOURCE_CLUSTER, c->name, c);
+        for (struct node *n = c->nodes; n; n = n->hh.next)
+            store_txn_put(t, RESOURCE_NODE, c->name, n);
         for (struct job *j = c->jobs_by_uid; j; j = j->hh_uid.next) {
-            store_txn_put(t, RESOURCE_JOB, j);
+            store_txn_put(t, RESOURCE_JOB, c->name, j);
             for (uint32_t i = 0; i < j->n_attempts; i++) {
                 struct attempt *a = j->attempts[i];
                 struct anomaly *an;
                 struct action *ac;
-                store_txn_put(t, RESOURCE_ATTEMPT, a);
+                store_txn_put(t, RESOURCE_ATTEMPT, c->name, a);
                 if (a->advice)
-                    store_txn_put(t, RESOURCE_ADVICE, a->advice);
+                    store_txn_put(t, RESOURCE_ADVICE, c->name, a->advice);
                 DL_FOREACH (a->anomalies, an)
-                    store_txn_put(t, RESOURCE_ANOMALY, an);
+                    store_txn_put(t, RESOURCE_ANOMALY, c->name, an);
                 DL_FOREACH (a->actions, ac)
-                    store_txn_put(t, RESOURCE_ACTION, ac);
+                    store_txn_put(t, RESOURCE_ACTION, c->name, ac);
             }
         }
     }
@@ -281,11 +317,11 @@ Test(sqlite, corrupt_pages_are_data_loss)
         cr_assert_eq(pwrite(fd, junk, sizeof(junk), at), 4096);
         (void) close(fd);
         st = NULL;
-        r = store_open(&loop, path, &st, &err);
+        r = open_at(&st, &err);
         if (r == 0) {
             cr_assert_str_eq(store_uuid(st), uuid);
             f = new_fleet();
-            r = store_load(st, f, &w, &err);
+            r = load_into(st, f, &w, &err);
             watchlog_done(&w);
             (void) fleet_free(f);
         }
@@ -331,11 +367,12 @@ Test(sqlite, all_kinds_come_back)
 Test(sqlite, rows_without_their_owner_are_data_loss)
 {
     static const char *const cuts[] = {
-        "DELETE FROM clusters WHERE name = 'alpha'",
-        "DELETE FROM jobs WHERE uid IN (SELECT uid FROM jobs LIMIT 1)",
-        "DELETE FROM attempts WHERE idx = 5",
-        "UPDATE attempts SET record = x'0801ff' WHERE idx = 6",
-        "UPDATE jobs SET record = x''",
+        "DELETE FROM objects WHERE kind = 1 AND cluster = 'alpha'",
+        "DELETE FROM objects WHERE kind = 2 AND key IN (SELECT key FROM objects WHERE kind = 2 LIMIT 1)",
+        "DELETE FROM objects WHERE kind = 3 AND key IN (SELECT max(key) FROM objects WHERE kind = 3)",
+        "UPDATE objects SET record = x'0801ff' WHERE kind = 3 AND key IN (SELECT min(key) FROM objects WHERE kind = 3)",
+        "UPDATE objects SET record = x'' WHERE kind = 2",
+        "UPDATE objects SET key = 'nonsense' WHERE kind = 5 AND key IN (SELECT min(key) FROM objects WHERE kind = 5)",
     };
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(cuts); i++) {
@@ -350,7 +387,7 @@ Test(sqlite, rows_without_their_owner_are_data_loss)
         put_fleet(t, f);
         cr_assert_eq(commit(st, t), 0);
         sql(cuts[i]);
-        cr_assert_eq(store_load(st, g, &w, &err), -ADV_DATA_LOSS, "%s: %s", cuts[i], err.msg);
+        cr_assert_eq(load_into(st, g, &w, &err), -ADV_DATA_LOSS, "%s: %s", cuts[i], err.msg);
         watchlog_done(&w);
         (void) fleet_free(f);
         (void) fleet_free(g);
@@ -363,8 +400,9 @@ static void put_changes(struct store *st, uint64_t from, uint64_t to)
     struct store_txn *t = store_txn_new(st);
 
     for (uint64_t s = from; s <= to; s++)
-        store_txn_change(t, s, s + 7, RESOURCE_JOB, "alpha", "clusters/alpha/jobs/x");
+        store_txn_change(t, s + 7, RESOURCE_JOB, "alpha", "x");
     cr_assert_eq(commit(st, t), 0);
+    cr_assert_eq(commit_first, from);
 }
 
 Test(sqlite, changes)
@@ -516,7 +554,7 @@ Test(sqlite, audit_pages)
                                   i % 5 ? (char[]) { "mode.set" } : (char[]) { "cluster.create" },
                                   i % 2 ? (char[]) { "clusters/beta%x" } : (char[]) { "clusters/alpha" }, (char[]) { "d" },
                                   (int64_t) i, (int64_t) (1000 + i) };
-        store_txn_audit(t, &r);
+        store_txn_audit(t, i, &r);
     }
     cr_assert_eq(commit(st, t), 0, "%s", committed.msg);
     do {
@@ -537,8 +575,8 @@ Test(sqlite, audit_pages)
     cr_assert_eq(page(st, (struct audit_query) { .limit = 0 }), 0);
     /* the same number twice in one cluster is refused, and with it the whole transaction */
     t = store_txn_new(st);
-    store_txn_put(t, RESOURCE_CLUSTER, &c[0]);
-    store_txn_audit(t, &(struct audit_record) { .cluster = &c[0], .seq = 1 });
+    store_txn_put(t, RESOURCE_CLUSTER, "alpha", &c[0]);
+    store_txn_audit(t, 1, &(struct audit_record) { .cluster = &c[0], .seq = 1 });
     cr_assert_eq(commit(st, t), -ADV_UNAVAILABLE);
     struct fleet *f = load(st, NULL);
     cr_assert_null(f->clusters);
@@ -567,7 +605,7 @@ Test(sqlite, a_failed_commit_leaves_nothing)
         c->revision++;
         t = store_txn_new(st);
         put_fleet(t, f);
-        store_txn_change(t, failures + 1, 1, RESOURCE_CLUSTER, "alpha", "x");
+        store_txn_change(t, 1, RESOURCE_CLUSTER, "alpha", "");
         atomic_store(&fault_countdown, n);
         r = commit(st, t);
         bool none = atomic_exchange(&fault_countdown, -1) >= 0;
@@ -636,9 +674,9 @@ static void writer(int fd)
         (void) snprintf(uid, sizeof(uid), "j%llu", (unsigned long long) n);
         j.uid = uid;
         j.job_id = uid;
-        store_txn_put(t, RESOURCE_JOB, &j);
-        store_txn_put(t, RESOURCE_CLUSTER, c);
-        store_txn_change(t, n, n, RESOURCE_JOB, "alpha", uid);
+        store_txn_put(t, RESOURCE_JOB, "alpha", &j);
+        store_txn_put(t, RESOURCE_CLUSTER, c->name, c);
+        store_txn_change(t, n, RESOURCE_JOB, "alpha", uid);
         if (commit(st, t) < 0)
             _exit(3);
         if (write(fd, &n, sizeof(n)) != sizeof(n)) /* acknowledged */

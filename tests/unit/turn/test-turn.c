@@ -125,7 +125,7 @@ static void start(void)
     struct adv_err err = { 0 };
 
     policy_defaults(&cfg.policy);
-    cr_assert_eq(store_open(&loop, path, &st, &err), 0, "%s", err.msg);
+    cr_assert_eq(store_open(&loop, &(struct store_config) { .url = path, .replica = "test" }, &st, &err), 0, "%s", err.msg);
     cr_assert_eq(turn_new(&loop, st, &cfg, &t, &err), 0, "%s", err.msg);
     cr_assert_eq(sqlite3_open_v2(path, &reader, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
     (void) sqlite3_busy_timeout(reader, 5000);
