@@ -204,18 +204,19 @@ bool ceiling_lists(const struct ceiling *c, const char *verb)
 }
 
 int ceiling_check(const struct ceiling *c, const char *verb, const char *partition,
-                  const char *account, unsigned done_last_hour, bool approve, struct adv_err *err)
+                  const char *account, unsigned done_last_hour, enum ceiling_ground ground, struct adv_err *err)
 {
     const struct values *v = values_of(c);
+    int least = ground == CEILING_BY_APPROVAL ? CEILING_APPROVE : CEILING_ACT;
 
     if (!c->path)
-        return approve ? adv_err_set(err, ADV_PERMISSION_DENIED, "not approved") : 0;
+        return ground == CEILING_UNAPPROVED ? adv_err_set(err, ADV_PERMISSION_DENIED, "not approved") : 0;
     if (!v)
         return adv_err_set(err, ADV_UNAVAILABLE, "%s", c->reason);
-    if (approve) {
+    if (ground == CEILING_UNAPPROVED) {
         if (!v->preserve_in_approve || strcmp(verb, "preserve") != 0 || v->mode < CEILING_APPROVE)
             return adv_err_set(err, ADV_PERMISSION_DENIED, "not approved");
-    } else if (v->mode < CEILING_ACT) {
+    } else if (v->mode < least) {
         return adv_err_set(err, ADV_FAILED_PRECONDITION, "the site's ceiling is %s", modes[v->mode]);
     }
     if (!listed(&v->verbs, verb))

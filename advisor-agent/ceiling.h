@@ -49,13 +49,19 @@ size_t ceiling_verbs(const struct ceiling *c, const char *const **ret_verbs);
 /* Is @verb listed (or no list given)? Says nothing of the mode; false when the file is not known. */
 bool ceiling_lists(const struct ceiling *c, const char *verb);
 
+/* By what the step would be done. */
+enum ceiling_ground {
+    CEILING_BY_MODE,     /* nobody was asked: mode act is needed */
+    CEILING_BY_APPROVAL, /* a person approved this order: mode approve is enough */
+    CEILING_UNAPPROVED,  /* a person is still to be asked: only preserve can be allowed */
+};
+
 /* May @verb be done now to a job of that partition and account, when @done_last_hour steps have been
- * done? Mode act is needed: orders carry no approval. @approve: the cluster is in mode APPROVE and the
- * step is not yet approved; only preserve can be allowed then.
+ * done?
  * Errors: -ADV_PERMISSION_DENIED; -ADV_RESOURCE_EXHAUSTED (actions per hour); -ADV_FAILED_PRECONDITION
- *         (the mode is below act); -ADV_UNAVAILABLE (ceiling_known() is false). */
+ *         (the mode is too low for @ground); -ADV_UNAVAILABLE (ceiling_known() is false). */
 adv_must_check int ceiling_check(const struct ceiling *c, const char *verb, const char *partition,
-                                 const char *account, unsigned done_last_hour, bool approve,
+                                 const char *account, unsigned done_last_hour, enum ceiling_ground ground,
                                  struct adv_err *err);
 
 ADV_DEFINE_CLEANUP(ceiling, ceiling_free);

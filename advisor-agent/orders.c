@@ -189,6 +189,12 @@ static advisor_v1_Mode mode_now(struct agent *a)
     return a->cluster_mode < ceiling ? a->cluster_mode : ceiling;
 }
 
+/* Where a person is to be asked, one was: for exactly this generation. */
+static bool mode_suffices(const struct order *x, advisor_v1_Mode mode)
+{
+    return mode == advisor_v1_Mode_MODE_ACT ||
+           (mode == advisor_v1_Mode_MODE_APPROVE && reconcile_approved(&x->o));
+}
 
 static struct order *find_tag(const struct agent *a, const char *tag)
 {
@@ -248,7 +254,7 @@ static int may_chain(struct order *x, const struct adapter_job *job, struct adv_
     agent_look_at_ceiling(x->a);
     for (size_t i = 0; i < n && r == 0; i++)
         r = ceiling_check(x->a->ceiling, adapter_verb_name(chain[i]), job->partition, job->account,
-                          done + (unsigned) i, false, err);
+                          done + (unsigned) i, reconcile_approved(&x->o) ? CEILING_BY_APPROVAL : CEILING_BY_MODE, err);
     return r;
 }
 
@@ -276,10 +282,9 @@ static bool may_write(struct order *x, const struct adapter_write *w)
         return deny(x, REASON(STALE_EPOCH), "the advice has changed meanwhile");
     if (now >= x->expires_boot_us)
         return deny(x, REASON(EXPIRED), "the advice has expired");
-    if (x->o.actionability != advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE ||
-        a->cluster_mode != advisor_v1_Mode_MODE_ACT) /* an order carries no approval yet */
+    if (x->o.actionability != advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE || !mode_suffices(x, a->cluster_mode))
         return deny(x, REASON(MODE_TOO_LOW), "the cluster's mode does not allow it");
-    if (!w->before || !reconcile_consents(w->before->comment))
+    if (!w->before || !reconcile_consents(w->before->comment, reconcile_approved(&x->o)))
         return deny(x, REASON(OPTED_OUT), "the job's comment does not ask for a restart");
     int r = may_chain(x, &w->before->job, &err);
     if (r < 0)
@@ -845,7 +850,7 @@ static void run(struct order *x)
             }
             return;
         }
-        if (mode_now(a) != advisor_v1_Mode_MODE_ACT) {
+        if (!mode_suffices(x, mode_now(a))) {
             tell(x, advisor_v1_Disposition_DISPOSITION_PENDING, REASON(MODE_TOO_LOW),
                  "the cluster's mode or the site's ceiling does not allow it");
             x->due_us = adv_mono_us() + LATER_US;

@@ -14,12 +14,17 @@
                                .why = advisor_v1_DispositionReason_DISPOSITION_REASON_##r, \
                                .text = (t) })
 
-bool reconcile_consents(const char *comment)
+bool reconcile_approved(const advisor_v1_AdviceOrder *o)
+{
+    return o->approved_generation != 0 && o->approved_generation == o->generation;
+}
+
+bool reconcile_consents(const char *comment, bool approved)
 {
     struct adv_jobcomment c;
 
     adv_jobcomment_parse(comment, &c);
-    return c.mode == ADV_JOBCOMMENT_ACT;
+    return c.mode == ADV_JOBCOMMENT_ACT || (approved && c.mode == ADV_JOBCOMMENT_APPROVE);
 }
 
 /* The attempt that the advice speaks of is the newest. */
@@ -121,7 +126,7 @@ struct reconcile_next reconcile_next(const struct reconcile_view *v)
         return END(SUPERSEDED, ATTEMPT_SUPERSEDED, "the job has been restarted since");
     next = v->job->job.restart_count == n ? on_attempt(v) : on_successor(v);
     /* What has ended needs no consent any more. */
-    if (next.what != RECONCILE_END && !reconcile_consents(v->job->comment))
+    if (next.what != RECONCILE_END && !reconcile_consents(v->job->comment, reconcile_approved(o)))
         return END(ABANDONED, OPTED_OUT, "the job's comment does not ask for a restart");
     if (next.what == RECONCILE_STEP && v->comment_changed)
         return END(ABANDONED, CONFLICTING_USER_ACTION, "the job's comment was changed while it was held");

@@ -47,8 +47,12 @@ struct reconcile_next reconcile_after(const struct adapter_result *res, enum ada
 /* After our exclusions were taken out because the job could not run with them. */
 struct reconcile_next reconcile_without_ours(void);
 
+/* A person approved the generation that the order has now. */
+bool reconcile_approved(const advisor_v1_AdviceOrder *o);
+
 /* Does the job's own comment say, as it is now, that it may be restarted? Less than that (nothing said,
- * not understood, a lower mode, no restarts) is no consent: nothing is guessed. */
-bool reconcile_consents(const char *comment);
+ * not understood, a lower mode, no restarts) is no consent: nothing is guessed. @approved: a comment that
+ * asks for a person's approval is one. */
+bool reconcile_consents(const char *comment, bool approved);
 
 #endif

@@ -63,7 +63,8 @@ static int list_advice(struct api *api, const struct api_caller *caller, const P
         for (uint32_t k = jobs.v[i]->n_attempts; k-- > 0;) {
             const struct advice *ad = jobs.v[i]->attempts[k]->advice;
             const char *key;
-            if (!ad || (q->only_actions && ad->desired == DESIRED_NO_ACTION))
+            if (!ad || (q->only_actions && ad->desired == DESIRED_NO_ACTION) ||
+                (q->only_awaiting_approval && !advice_awaits_approval(ad)))
                 continue;
             key = shape_printf(ar, "%s.%010u", jobs.v[i]->uid, jobs.v[i]->attempts[k]->index);
             if (!key)
@@ -99,6 +100,8 @@ static const char *what_was_done(struct adv_arena *ar, const struct advice *ad)
     }
     if (ad->actionability == ACTION_ACTIONABLE)
         return "The cluster's agent is at work on it.";
+    if (ad->actionability == ACTION_NEEDS_APPROVAL)
+        return shape_printf(ar, "It waits for a person's approval of generation %llu.", (unsigned long long) ad->generation);
     return "It is for reading only: nothing was touched. Raising the mode lets later advice act; this one stays as it is.";
 }
 
@@ -115,7 +118,7 @@ static int explain_advice(struct api *api, const struct api_caller *caller, cons
     if (r < 0)
         return r;
     REPLY(m, Advisor__V1__ExplainAdviceResponse, advisor__v1__explain_advice_response__init);
-    cap = ad->n_reasons + 2 * ad->attempt->n_anomalies + 4;
+    cap = ad->n_reasons + 2 * ad->attempt->n_anomalies + 6;
     m->text = adv_arena_alloc(ar, cap * sizeof(*m->text));
     m->anomalies = adv_arena_alloc(ar, (ad->attempt->n_anomalies + 1) * sizeof(*m->anomalies));
     m->actions = adv_arena_alloc(ar, (ad->attempt->n_actions + 1) * sizeof(*m->actions));
@@ -133,10 +136,117 @@ static int explain_advice(struct api *api, const struct api_caller *caller, cons
     }
     DL_FOREACH (ad->attempt->actions, ac)
         m->actions[m->n_actions++] = shape_action(ar, ac);
+    if (ad->approval != APPROVAL_NONE)
+        m->text[m->n_text++] = shape_printf(ar, "%s %s generation %llu%s%s.", str_or(ad->approval_by),
+                                            ad->approval == APPROVAL_APPROVED ? "approved" : "rejected",
+                                            (unsigned long long) ad->approval_generation, ad->approval_reason ? ": " : "",
+                                            str_or(ad->approval_reason));
     m->text[m->n_text++] = (char *) (uintptr_t) what_was_done(ar, ad);
+    if (ad->verdict != VERDICT_NONE)
+        m->text[m->n_text++] = shape_printf(ar, "%s found generation %llu %s%s%s.", str_or(ad->verdict_by),
+                                            (unsigned long long) ad->verdict_generation,
+                                            ad->verdict == VERDICT_RIGHT ? "right" : "wrong", ad->verdict_why ? ": " : "",
+                                            str_or(ad->verdict_why));
     return adv_arena_exhausted(ar) ? -ADV_RESOURCE_EXHAUSTED : 0;
 }
 
+/* ---- what people say -------------------------------------------------------------------------------------------- */
+
+static int built_advice(struct api *api, const char *name, struct adv_arena *ar, Advisor__V1__Advice **ret,
+                        struct adv_err *err)
+{
+    struct resource_path p;
+    struct cluster *c;
+    struct job *j;
+    struct attempt *a;
+    int r = resource_path_parse(name, &p, err);
+
+    if (r < 0)
+        return r;
+    c = fleet_find_cluster(turn_fleet(api->turn), p.cluster);
+    j = c ? fleet_find_job_uid(c, p.job_uid) : NULL;
+    a = j ? job_attempt(j, p.attempt_index) : NULL;
+    if (!a || !a->advice)
+        return adv_err_set_reason(err, ADV_NOT_FOUND, "ADVICE_NOT_FOUND", "%.200s: no advice any more", name);
+    *ret = shape_advice(ar, a->advice);
+    return *ret ? 0 : -ADV_RESOURCE_EXHAUSTED;
+}
+
+static int approve_built(struct api *api, const struct event *ev, struct adv_arena *ar, ProtobufCMessage **ret,
+                         struct adv_err *err)
+{
+    REPLY(m, Advisor__V1__ApproveAdviceResponse, advisor__v1__approve_advice_response__init);
+    return built_advice(api, ev->u.approval.attempt_name, ar, &m->advice, err);
+}
+
+static int reject_built(struct api *api, const struct event *ev, struct adv_arena *ar, ProtobufCMessage **ret,
+                        struct adv_err *err)
+{
+    REPLY(m, Advisor__V1__RejectAdviceResponse, advisor__v1__reject_advice_response__init);
+    return built_advice(api, ev->u.approval.attempt_name, ar, &m->advice, err);
+}
+
+static int verdict_built(struct api *api, const struct event *ev, struct adv_arena *ar, ProtobufCMessage **ret,
+                         struct adv_err *err)
+{
+    REPLY(m, Advisor__V1__RecordVerdictResponse, advisor__v1__record_verdict_response__init);
+    return built_advice(api, ev->u.verdict.attempt_name, ar, &m->advice, err);
+}
+
+static void fill_approval(struct event *ev, const struct attempt *a, const char *name)
+{
+    (void) a;
+    ev->u.approval.attempt_name = name;
+}
+
+static void fill_verdict(struct event *ev, const struct attempt *a, const char *name)
+{
+    (void) a;
+    ev->u.verdict.attempt_name = name;
+}
+
+static void approve_advice(struct api_call *call, const ProtobufCMessage *req)
+{
+    const Advisor__V1__ApproveAdviceRequest *q = (const void *) req;
+    struct event ev = { .type = EV_APPROVAL,
+                        .u.approval = { .generation = q->generation, .decision = APPROVAL_APPROVED, .reason = q->reason } };
+    struct adv_err err = { 0 };
+
+    if (api_text("reason", q->reason, 0, API_REASON_MAX, &err) < 0)
+        call->ops->fail(call, &err);
+    else
+        api_write_attempt(call, req, q->request_id, q->name, q->ref, &ev, fill_approval, approve_built);
+}
+
+static void reject_advice(struct api_call *call, const ProtobufCMessage *req)
+{
+    const Advisor__V1__RejectAdviceRequest *q = (const void *) req;
+    struct event ev = { .type = EV_APPROVAL,
+                        .u.approval = { .generation = q->generation, .decision = APPROVAL_REJECTED, .reason = q->reason } };
+    struct adv_err err = { 0 };
+
+    if (api_text("reason", q->reason, 0, API_REASON_MAX, &err) < 0)
+        call->ops->fail(call, &err);
+    else
+        api_write_attempt(call, req, q->request_id, q->name, q->ref, &ev, fill_approval, reject_built);
+}
+
+static void record_verdict(struct api_call *call, const ProtobufCMessage *req)
+{
+    const Advisor__V1__RecordVerdictRequest *q = (const void *) req;
+    struct event ev = { .type = EV_VERDICT,
+                        .u.verdict = { .generation = q->generation, .value = (enum verdict) q->verdict, .why = q->why } };
+    struct adv_err err = { 0 };
+
+    if (api_text("why", q->why, 0, API_REASON_MAX, &err) < 0)
+        call->ops->fail(call, &err);
+    else
+        api_write_attempt(call, req, q->request_id, q->name, q->ref, &ev, fill_verdict, verdict_built);
+}
+
+#define WRITE(name, lower, fn)                                                                                \
+    { "/advisor.v1.AdviceService/" #name, API_UNARY, &advisor__v1__##lower##_request__descriptor,             \
+      &advisor__v1__##lower##_response__descriptor, ROLE_OPERATOR, 64 << 10, .call = fn }
 #define ROW(name, lower, fn)                                                                                  \
     { "/advisor.v1.AdviceService/" #name, API_UNARY, &advisor__v1__##lower##_request__descriptor,             \
       &advisor__v1__##lower##_response__descriptor, ROLE_READER, 64 << 10, .read = fn }
@@ -144,5 +254,8 @@ const struct api_method advice_service_methods[] = {
     ROW(GetAdvice, get_advice, get_advice),
     ROW(ListAdvice, list_advice, list_advice),
     ROW(ExplainAdvice, explain_advice, explain_advice),
+    WRITE(ApproveAdvice, approve_advice, approve_advice),
+    WRITE(RejectAdvice, reject_advice, reject_advice),
+    WRITE(RecordVerdict, record_verdict, record_verdict),
 };
 const size_t advice_service_n = ADV_ARRAY_LEN(advice_service_methods);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What all services share: roles, pages, the path of a read and of a write. */
 
-#include "controlplane/api/api.h"
+#include "controlplane/api/find.h"
 
 #include <stdio.h>
 
@@ -223,6 +223,7 @@ struct api_write {
     char hash[65];
     char cluster[65];
     char text[256];
+    char name[RESOURCE_NAME_MAX];
 };
 
 int api_request_hash(const ProtobufCMessage *req, char ret_hex[65], struct adv_err *err)
@@ -273,18 +274,13 @@ static void write_done(struct turn_event *te, const struct adv_err *err)
     free(w);
 }
 
-void api_write(struct api_call *call, const ProtobufCMessage *req, const char *request_id, const struct event *ev,
-               api_build build)
+/* Submits the event of a caller who was found allowed. */
+static void write_event(struct api_call *call, const ProtobufCMessage *req, const char *request_id,
+                        const struct event *ev, api_build build, const struct attempt *a, api_fill fill)
 {
     struct api_write *w = calloc(1, sizeof(*w));
     struct adv_err err = { 0 };
 
-    if (ev->cluster && !api_may(&call->caller, call->method->role, ev->cluster, NULL, NULL)) {
-        free(w);
-        (void) adv_err_set_reason(&err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", ev->cluster);
-        call->ops->fail(call, &err);
-        return;
-    }
     if (!w || api_request_hash(req, w->hash, &err) < 0) {
         free(w);
         (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
@@ -312,8 +308,99 @@ void api_write(struct api_call *call, const ProtobufCMessage *req, const char *r
         (void) snprintf(w->text, sizeof(w->text), "%s", str_or(ev->u.set_mode.reason));
         w->te.ev.u.set_mode.reason = w->text;
     }
+    if (fill) {
+        (void) attempt_resource_name(a, w->name);
+        fill(&w->te.ev, a, w->name);
+    }
     call->ops->ref(call);
     turn_submit(call->api->turn, &w->te);
+}
+
+void api_write(struct api_call *call, const ProtobufCMessage *req, const char *request_id, const struct event *ev,
+               api_build build)
+{
+    struct adv_err err = { 0 };
+
+    if (ev->cluster && !api_may(&call->caller, call->method->role, ev->cluster, NULL, NULL)) {
+        (void) adv_err_set_reason(&err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", ev->cluster);
+        call->ops->fail(call, &err);
+        return;
+    }
+    write_event(call, req, request_id, ev, build, NULL, NULL);
+}
+
+struct pending_write {
+    struct api_call *call;
+    const ProtobufCMessage *req;
+    const char *request_id, *name; /* the request's */
+    const Advisor__V1__AttemptRef *ref;
+    struct event ev;
+    api_fill fill;
+    api_build build;
+};
+
+static void write_attempt_now(void *arg, const struct adv_err *err)
+{
+    struct pending_write *p = arg;
+    struct api_call *call = p->call;
+    struct adv_err e = { 0 };
+    struct attempt *a;
+
+    if (call->ops->ended(call)) {
+        /* nobody waits any more */
+    } else if (err) {
+        call->ops->fail(call, err);
+    } else if (find_attempt(call->api, &call->caller, p->name, p->ref, &a, &e) < 0) {
+        call->ops->fail(call, &e);
+    } else if (!api_may(&call->caller, call->method->role, a->job->cluster->name, str_or(a->job->account),
+                        str_or(a->job->user))) {
+        (void) adv_err_set_reason(&e, ADV_PERMISSION_DENIED, "ROLE_TOO_LOW", "%s needs role %s for this job; %s has not",
+                                  call->method->path, role_name(call->method->role), call->caller.principal);
+        call->ops->fail(call, &e);
+    } else {
+        p->ev.cluster = a->job->cluster->name;
+        write_event(call, p->req, p->request_id, &p->ev, p->build, a, p->fill);
+    }
+    call->ops->unref(call);
+    free(p);
+}
+
+void api_write_attempt(struct api_call *call, const ProtobufCMessage *req, const char *request_id, const char *name,
+                       const Advisor__V1__AttemptRef *ref, const struct event *ev, api_fill fill, api_build build)
+{
+    struct pending_write *p = malloc(sizeof(*p));
+    struct adv_err err = { 0 };
+
+    if (!p) {
+        (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
+        call->ops->fail(call, &err);
+        return;
+    }
+    *p = (struct pending_write) { call, req, request_id, name, ref, *ev, fill, build };
+    call->ops->ref(call);
+    turn_read(call->api->turn, write_attempt_now, p);
+}
+
+int api_text(const char *field, const char *text, size_t min, size_t max, struct adv_err *err)
+{
+    size_t n = 0;
+
+    for (const char *p = text; *p; p++) {
+        n += ((unsigned char) *p & 0xC0) != 0x80; /* the door has seen that it is UTF-8 */
+        if ((unsigned char) *p < 0x20 || *p == 0x7f) {
+            (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "TEXT_MALFORMED", "%s: has a control character", field);
+            return adv_err_field(err, "%s", field);
+        }
+    }
+    if (n < min)
+        (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "TEXT_MISSING", "%s: expected %zu to %zu characters", field,
+                                  min, max);
+    else if (n > max)
+        (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "TEXT_TOO_LONG", "%s: %zu characters, expected at most %zu",
+                                  field, n, max);
+    else
+        return 0;
+    return adv_err_field(err, "%s", field);
 }
 
 /* ---- life ------------------------------------------------------------------------------------------------------- */
@@ -329,7 +416,7 @@ static const struct {
 
 const struct api_method *api_methods(size_t *ret_n)
 {
-    static struct api_method all[64];
+    static struct api_method all[128];
     static size_t n;
 
     if (!n)

@@ -10,6 +10,8 @@
 
 #include <protobuf-c/protobuf-c.h>
 
+#include "advisor/v1/types.pb-c.h"
+
 #include "common/arena.h"
 #include "controlplane/turn.h"
 #include "controlplane/watcher/rules.h"
@@ -155,6 +157,16 @@ typedef int (*api_build)(struct api *api, const struct event *ev, struct adv_are
                          struct adv_err *err);
 void api_write(struct api_call *call, const ProtobufCMessage *req, const char *request_id, const struct event *ev,
                api_build build);
+/* The same about one attempt, by name or reference: the caller needs the method's role where its job stands. @fill gets
+ * the attempt and its resource name, which lives until the event is done, and completes the event. */
+typedef void (*api_fill)(struct event *ev, const struct attempt *a, const char *attempt_name);
+void api_write_attempt(struct api_call *call, const ProtobufCMessage *req, const char *request_id, const char *name,
+                       const Advisor__V1__AttemptRef *ref, const struct event *ev, api_fill fill, api_build build);
+
+/* A text of a caller: @min to @max characters, none of them a control character.
+ * Errors: -ADV_INVALID_ARGUMENT (TEXT_MISSING, TEXT_TOO_LONG, TEXT_MALFORMED), field @field. */
+adv_must_check int api_text(const char *field, const char *text, size_t min, size_t max, struct adv_err *err);
+#define API_REASON_MAX 500
 
 /* Log bytes of attempts: one scan an attempt and stream. A new call of @cluster may send again what was sent before, so
  * all scans start anew with it. */

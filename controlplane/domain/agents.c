@@ -163,6 +163,13 @@ int fleet_apply_status(struct fleet *f, struct intents *in, struct cluster *c, c
         fleet_touch_advice(in, ad);
         return 0;
     }
+    if (ad->disposition == DISPOSITION_ABANDONED &&
+        (ad->disposition_reason == REASON_REJECTED || ad->disposition_reason == REASON_EXPIRED)) {
+        fleet_advice_close(ad); /* heard; a person's no, or silence, stands, whatever the agent makes of it */
+        ad->observed_generation = ad->generation;
+        fleet_touch_advice(in, ad);
+        return 0;
+    }
     if (ev->u.status.disposition == DISPOSITION_UNSET || ev->u.status.disposition > DISPOSITION_SUPERSEDED ||
         ev->u.status.reason > REASON_LAST_)
         return adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "STATUS_MALFORMED", "advice %.200s: unknown disposition %d",

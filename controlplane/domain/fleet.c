@@ -222,6 +222,12 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
     case EV_ACTION:
         r = fleet_apply_action(f, in, c, ev, err);
         break;
+    case EV_APPROVAL:
+        r = fleet_apply_approval(in, c, ev, err);
+        break;
+    case EV_VERDICT:
+        r = fleet_apply_verdict(in, c, ev, err);
+        break;
     case EV_TICK:
         tick(f, in, ev);
         break;

@@ -49,6 +49,8 @@ enum event_type {
     EV_TELEMETRY,
     EV_ADVICE_STATUS,
     EV_ACTION,
+    EV_APPROVAL, /* a person's yes or no to an advice */
+    EV_VERDICT,  /* a person's judgement of an advice */
     EV_TICK,
 };
 
@@ -215,6 +217,18 @@ struct event {
             const char *detail;
             int64_t observe_us;
         } action;
+        struct {
+            const char *attempt_name; /* resource name of the attempt, or of its advice */
+            uint64_t generation;
+            enum approval decision;
+            const char *reason;
+        } approval;
+        struct {
+            const char *attempt_name;
+            uint64_t generation;
+            enum verdict value;
+            const char *why;
+        } verdict;
     } u;
 };
 

@@ -35,6 +35,7 @@ void fleet_judge_unlink(struct fleet *f, struct attempt *a);
 void fleet_judge_at(struct fleet *f, struct attempt *a, int64_t at_us);
 void fleet_judge_by(struct fleet *f, struct attempt *a, int64_t at_us);
 void fleet_advice_close(struct advice *ad);
+void fleet_advice_open(struct advice *ad);
 void fleet_advice_lower(struct intents *in, struct advice *ad, const struct event *ev);
 void fleet_cluster_lower(struct intents *in, struct cluster *c, const struct event *ev);
 void fleet_mint_uid(struct fleet *f, int64_t now_us, char buf[32]);
@@ -69,5 +70,13 @@ int fleet_apply_status(struct fleet *f, struct intents *in, struct cluster *c, c
                        struct adv_err *err);
 int fleet_apply_action(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
                        struct adv_err *err);
+
+/* people.c */
+int fleet_apply_approval(struct intents *in, struct cluster *c, const struct event *ev, struct adv_err *err);
+int fleet_apply_verdict(struct intents *in, struct cluster *c, const struct event *ev, struct adv_err *err);
+/* Until when a person may approve @ad. */
+int64_t fleet_approval_until(const struct advice *ad);
+/* Gives an advice up that waited for a person for too long. */
+void fleet_approval_expire(struct intents *in, struct advice *ad, const struct event *ev);
 
 #endif

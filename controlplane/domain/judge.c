@@ -53,7 +53,7 @@ void fleet_advice_close(struct advice *ad)
     ad->open = false;
 }
 
-static void advice_open(struct advice *ad)
+void fleet_advice_open(struct advice *ad)
 {
     struct cluster *c = ad->attempt->job->cluster;
 
@@ -69,9 +69,9 @@ void fleet_advice_lower(struct intents *in, struct advice *ad, const struct even
     char *why[POLICY_MAX_MODE_REASONS], name[RESOURCE_NAME_MAX];
     size_t n = 0;
     enum adv_mode m = policy_job_mode(ad->attempt->job, why, &n);
-    enum actionability to = m == MODE_ACT       ? ACTION_ACTIONABLE :
-                            m == MODE_APPROVE   ? ACTION_NEEDS_APPROVAL :
-                                                  ACTION_SHADOW;
+    enum actionability to = m == MODE_ACT || (m == MODE_APPROVE && advice_approved(ad)) ? ACTION_ACTIONABLE :
+                            m == MODE_APPROVE                                           ? ACTION_NEEDS_APPROVAL :
+                                                                                          ACTION_SHADOW;
 
     if (to < ad->actionability && ad->disposition == DISPOSITION_PENDING) {
         ad->actionability = to;
@@ -316,8 +316,10 @@ static void put_advice(struct fleet *f, struct intents *in, struct attempt *a, s
         ad->disposition = DISPOSITION_PENDING;
         ad->disposition_reason = ad->actionability == ACTION_ACTIONABLE ? REASON_UNSET : REASON_MODE_TOO_LOW;
         if (ad->actionability == ACTION_ACTIONABLE)
-            advice_open(ad);
+            fleet_advice_open(ad);
     }
+    if (advice_awaits_approval(ad))
+        fleet_judge_by(f, a, fleet_approval_until(ad));
     if (!a->ms.advised_us) {
         a->ms.advised_us = ev->now_us;
         fleet_touch_attempt(in, a);
@@ -398,11 +400,10 @@ bool fleet_switched_off(const struct job *j)
     return j->cluster->mode == MODE_OFF || j->cluster->ceiling == MODE_OFF || j->opt_mode == MODE_OFF;
 }
 
-void fleet_judge(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+static void judge(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
     struct cluster *c = a->job->cluster;
 
-    fleet_judge_unlink(f, a);
     if (fleet_switched_off(a->job) || !fleet_is_last(a) || a->job->gone)
         return;
     if (c->agent_state != AGENT_CONNECTED || !c->digest_ok) {
@@ -421,4 +422,15 @@ void fleet_judge(struct fleet *f, struct intents *in, struct attempt *a, const s
         if (had || a->state == JOB_TIMEOUT)
             fleet_decide_and_put(f, in, a, ev);
     }
+}
+
+void fleet_judge(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    fleet_judge_unlink(f, a);
+    if (a->advice && advice_awaits_approval(a->advice) && ev->now_us >= fleet_approval_until(a->advice))
+        fleet_approval_expire(in, a->advice, ev);
+    else
+        judge(f, in, a, ev);
+    if (a->advice && advice_awaits_approval(a->advice) && fleet_is_last(a))
+        fleet_judge_by(f, a, fleet_approval_until(a->advice));
 }

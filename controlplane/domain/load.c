@@ -156,6 +156,8 @@ static void take_over(struct fleet *f, struct cluster *c, int64_t now_us, int64_
             fleet_judge_at(f, a, now_us);
         else if (job_state_running(a->state) && fleet_has_suspicion(a, true))
             fleet_judge_at(f, a, now_us + f->cfg.policy.suspicion_grace_us);
+        if (a->advice && advice_awaits_approval(a->advice))
+            fleet_judge_by(f, a, fleet_approval_until(a->advice));
     }
 }
 

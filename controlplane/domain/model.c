@@ -423,6 +423,17 @@ int nodes_add(struct adv_hostlist *all, const char *text)
     return r < 0 ? r : adv_hostlist_union(all, some, NULL);
 }
 
+bool advice_approved(const struct advice *ad)
+{
+    return ad->approval == APPROVAL_APPROVED && ad->approval_generation == ad->generation;
+}
+
+bool advice_awaits_approval(const struct advice *ad)
+{
+    return ad->actionability == ACTION_NEEDS_APPROVAL && ad->disposition == DISPOSITION_PENDING &&
+           ad->desired != DESIRED_NO_ACTION;
+}
+
 void node_free(struct node *n)
 {
     if (!n)
@@ -466,6 +477,10 @@ void advice_free(struct advice *a)
     free(a->correlation_id);
     free(a->anomaly_uid);
     free(a->status_detail);
+    free(a->approval_by);
+    free(a->approval_reason);
+    free(a->verdict_by);
+    free(a->verdict_why);
     free(a);
 }
 

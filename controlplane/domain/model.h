@@ -77,10 +77,14 @@ enum {
     REASON_EXPIRED = 3,
     REASON_ATTEMPT_SUPERSEDED = 4,
     REASON_JOB_GONE = 5,
+    REASON_REJECTED = 9,
     REASON_MODE_TOO_LOW = 19,
     REASON_LAST_ = 19
 };
 enum { VERB_PRESERVE = 1, VERB_INTERRUPT = 2 };
+
+enum approval { APPROVAL_NONE = 0, APPROVAL_APPROVED = 1, APPROVAL_REJECTED = 2 };
+enum verdict { VERDICT_NONE = 0, VERDICT_RIGHT = 1, VERDICT_WRONG = 2 };
 
 /* Fencing number: (term, counter), term first. */
 struct epoch {
@@ -179,6 +183,17 @@ struct advice {
     int64_t status_us;
     int64_t create_us;
     int64_t update_us;
+    /* what people said; each counts for its own generation only */
+    enum approval approval;
+    uint64_t approval_generation;
+    char *approval_by;
+    char *approval_reason;
+    int64_t approval_us;
+    enum verdict verdict;
+    uint64_t verdict_generation;
+    char *verdict_by;
+    char *verdict_why;
+    int64_t verdict_us;
     uint64_t order_rev; /* rises whenever an agent has to hear of it again */
     uint64_t revision;
     bool dirty;
@@ -361,6 +376,11 @@ bool job_state_terminal(enum job_state s);
 /* Ended badly, by itself or its machine: what Advisor exists for. */
 bool job_state_failed(enum job_state s);
 bool job_state_running(enum job_state s);
+
+/* A person approved its current generation. */
+bool advice_approved(const struct advice *ad);
+/* It may become executable by a person's yes: pending, and not too old. */
+bool advice_awaits_approval(const struct advice *ad);
 
 /* The attempt before, or NULL when nobody saw one. */
 struct attempt *attempt_prev(const struct attempt *a);

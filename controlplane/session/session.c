@@ -289,6 +289,7 @@ static Advisor__V1__AdviceOrder *shape_order(struct adv_arena *ar, const struct 
     m->correlation_id = ad->correlation_id;
     m->may_interrupt = ad->may_interrupt;
     m->requeued_by_advice = attempt_requeue_recorded(ad->attempt);
+    m->approved_generation = advice_approved(ad) ? ad->generation : 0;
     return m;
 }
 

@@ -23,6 +23,9 @@ SAME(DISPOSITION_SUPERSEDED, ADVISOR__V1__DISPOSITION__DISPOSITION_SUPERSEDED);
 SAME(REASON_LAST_, ADVISOR__V1__DISPOSITION_REASON__DISPOSITION_REASON_MODE_TOO_LOW);
 SAME(REASON_EXPIRED, ADVISOR__V1__DISPOSITION_REASON__DISPOSITION_REASON_EXPIRED);
 SAME(REASON_ATTEMPT_SUPERSEDED, ADVISOR__V1__DISPOSITION_REASON__DISPOSITION_REASON_ATTEMPT_SUPERSEDED);
+SAME(REASON_REJECTED, ADVISOR__V1__DISPOSITION_REASON__DISPOSITION_REASON_REJECTED);
+SAME(APPROVAL_REJECTED, ADVISOR__V1__APPROVAL_DECISION__APPROVAL_DECISION_REJECTED);
+SAME(VERDICT_WRONG, ADVISOR__V1__VERDICT_VALUE__VERDICT_VALUE_WRONG);
 SAME(REASON_JOB_GONE, ADVISOR__V1__DISPOSITION_REASON__DISPOSITION_REASON_JOB_GONE);
 SAME(AGENT_SCHEDULER_UNAVAILABLE, ADVISOR__V1__AGENT_STATE__AGENT_STATE_SCHEDULER_UNAVAILABLE);
 SAME(COMMAND_NOT_SENT, ADVISOR__V1__COMMAND_RESULT__COMMAND_RESULT_NOT_SENT);
@@ -308,6 +311,32 @@ static Advisor__V1__AdviceReason *shape_reason(struct adv_arena *ar, const struc
     return m;
 }
 
+static Advisor__V1__Approval *shape_approval(struct adv_arena *ar, const struct advice *ad)
+{
+    if (ad->approval == APPROVAL_NONE)
+        return NULL;
+    MESSAGE(m, Advisor__V1__Approval, advisor__v1__approval__init);
+    m->generation = ad->approval_generation;
+    m->decision = (Advisor__V1__ApprovalDecision) ad->approval;
+    m->by = text(ad->approval_by);
+    m->time = shape_time_us(ar, ad->approval_us);
+    m->reason = text(ad->approval_reason);
+    return m;
+}
+
+static Advisor__V1__Verdict *shape_verdict(struct adv_arena *ar, const struct advice *ad)
+{
+    if (ad->verdict == VERDICT_NONE)
+        return NULL;
+    MESSAGE(m, Advisor__V1__Verdict, advisor__v1__verdict__init);
+    m->generation = ad->verdict_generation;
+    m->value = (Advisor__V1__VerdictValue) ad->verdict;
+    m->why = text(ad->verdict_why);
+    m->by = text(ad->verdict_by);
+    m->time = shape_time_us(ar, ad->verdict_us);
+    return m;
+}
+
 Advisor__V1__Advice *shape_advice(struct adv_arena *ar, const struct advice *ad)
 {
     char name[RESOURCE_NAME_MAX];
@@ -335,6 +364,9 @@ Advisor__V1__Advice *shape_advice(struct adv_arena *ar, const struct advice *ad)
     m->update_time = shape_time_us(ar, ad->update_us);
     m->correlation_id = text(ad->correlation_id);
     m->anomaly_uid = text(ad->anomaly_uid);
+    m->approval = shape_approval(ar, ad);
+    m->verdict = shape_verdict(ar, ad);
+    m->revision = ad->revision;
     return adv_arena_exhausted(ar) ? NULL : m;
 }
 

@@ -148,6 +148,16 @@ static const struct field advice_fields[] = {
     F(16, F_I64, advice, create_us),
     F(17, F_I64, advice, update_us),
     F(18, F_U64, advice, revision),
+    F(19, F_ENUM, advice, approval),
+    F(20, F_U64, advice, approval_generation),
+    F(21, F_STR, advice, approval_by),
+    F(22, F_STR, advice, approval_reason),
+    F(23, F_I64, advice, approval_us),
+    F(24, F_ENUM, advice, verdict),
+    F(25, F_U64, advice, verdict_generation),
+    F(26, F_STR, advice, verdict_by),
+    F(27, F_STR, advice, verdict_why),
+    F(28, F_I64, advice, verdict_us),
 };
 
 static const struct field action_fields[] = {

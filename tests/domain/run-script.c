@@ -16,6 +16,8 @@
  *   log CLUSTER JOB/N signature rule= class= retryable= precedence= [terminal=0] [blame=node] [nodes=] [offset=] [kind=hang]
  *   log CLUSTER JOB/N progress|checkpoint|resumed STEP
  *   telemetry CLUSTER JOB/N STATE [reason=]
+ *   approve|reject CLUSTER JOB/N gen= [reason=]
+ *   verdict CLUSTER JOB/N right|wrong gen= [why=]
  *   status CLUSTER JOB/N gen= epoch= disposition= reason= | action CLUSTER JOB/N seq= verb= gen= [outcome=ACCEPTED]
  *   show                              the whole state */
 
@@ -115,6 +117,14 @@ static void print_advice(const struct advice *ad)
           (unsigned long long) ad->generation, desired_name(ad->desired), act[ad->actionability],
           ad->exclude_nodes ? " exclude=" : "", str_or(ad->exclude_nodes), ad->may_interrupt ? " may-interrupt" : "",
           disposition_name(ad->disposition), disposition_reason_name(ad->disposition_reason), ad->open ? " open" : "");
+    if (ad->approval != APPROVAL_NONE)
+        print("    %s %llu by %s%s%s\n", ad->approval == APPROVAL_APPROVED ? "approved" : "rejected",
+              (unsigned long long) ad->approval_generation, str_or(ad->approval_by), ad->approval_reason ? ": " : "",
+              str_or(ad->approval_reason));
+    if (ad->verdict != VERDICT_NONE)
+        print("    found %s %llu by %s%s%s\n", ad->verdict == VERDICT_RIGHT ? "right" : "wrong",
+              (unsigned long long) ad->verdict_generation, str_or(ad->verdict_by), ad->verdict_why ? ": " : "",
+              str_or(ad->verdict_why));
     print("    \"%s\"\n    reasons:", str_or(ad->summary));
     for (uint32_t i = 0; i < ad->n_reasons; i++)
         print(" %s", ad->reasons[i].code);
@@ -398,6 +408,31 @@ static void do_action(struct event *ev)
     apply(ev);
 }
 
+static void do_approval(struct event *ev, enum approval decision)
+{
+    char name[RESOURCE_NAME_MAX];
+
+    ev->type = EV_APPROVAL;
+    ev->u.approval.attempt_name = advice_name(ev->cluster, word(3), name);
+    ev->u.approval.generation = (uint64_t) num("gen", 1);
+    ev->u.approval.decision = decision;
+    ev->u.approval.reason = get("reason", "");
+    apply(ev);
+}
+
+static void do_verdict(struct event *ev)
+{
+    char name[RESOURCE_NAME_MAX];
+
+    ev->type = EV_VERDICT;
+    ev->u.verdict.attempt_name = advice_name(ev->cluster, word(3), name);
+    ev->u.verdict.generation = (uint64_t) num("gen", 1);
+    ev->u.verdict.value = adv_streq(word(4), "right") ? VERDICT_RIGHT : adv_streq(word(4), "wrong") ? VERDICT_WRONG :
+                                                                                                       VERDICT_NONE;
+    ev->u.verdict.why = get("why", "");
+    apply(ev);
+}
+
 static void do_show(void)
 {
     for (struct cluster *c = fleet->clusters; c; c = c->hh.next) {
@@ -500,6 +535,10 @@ static void run_line(void)
                                adv_streq(word(4), "PARTIAL")   ? TELEMETRY_PARTIAL :
                                                                  TELEMETRY_COMPLETE;
         apply(&ev);
+    } else if (adv_streq(verb, "approve") || adv_streq(verb, "reject")) {
+        do_approval(&ev, *verb == 'a' ? APPROVAL_APPROVED : APPROVAL_REJECTED);
+    } else if (adv_streq(verb, "verdict")) {
+        do_verdict(&ev);
     } else if (adv_streq(verb, "status")) {
         do_status(&ev);
     } else if (adv_streq(verb, "action")) {

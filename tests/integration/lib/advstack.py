@@ -275,6 +275,93 @@ class FakeAgent:
         self.thread.join(5)
 
 
+class FakeCluster:
+    """A registered cluster with a FakeAgent and the jobs that a test tells of."""
+
+    LINE = b"n2: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+
+    def __init__(self, api, d, name, mode=None, nodes=(), **hello):
+        self.api, self.d, self.name = api, d, name
+        fleet = api.FleetServiceStub(d.channel("admin:root"))
+        fleet.CreateCluster(api.CreateClusterRequest(cluster_id=name), timeout=10)
+        if mode:
+            fleet.SetClusterMode(api.SetClusterModeRequest(name=f"clusters/{name}", mode=mode), timeout=10)
+        self.hash, self.n, self.last = 0, 0, {}
+        self.reader = d.channel("reader:test")
+        self.agent = FakeAgent(api, d.channel(f"agent:{name}"), name, **hello)
+        self.grant = self.agent.wait("welcome").grant
+        self.pulls = 0
+        known = [api.NodeObservation(name=x, state_raw="IDLE", available=True, hash=1000 + i) for i, x in enumerate(nodes)]
+        for x in known:
+            self.hash ^= x.hash
+        self.update(full_begin=True, full_end=True, nodes=known)
+
+    def update(self, **kw):
+        self.agent.durable(self.agent.numbered(state_update=self.api.StateUpdate(digest=self.hash, **kw)))
+
+    def job(self, job_id, state, **kw):
+        """Tells of a job in that state."""
+        o = dict(job_id=job_id, state=getattr(self.api, "JOB_STATE_" + state), state_raw=state, batch=True, requeueable=True,
+                 submit_unix=1000, user="alice", partition="main", nodes="n[1-2]", detail_known=True, name=b"train",
+                 comment=b'{"advisor":{}}')
+        o.update(kw)
+        self.n += 1
+        o["hash"] = self.n * 65537
+        self.hash ^= o["hash"] ^ self.last.get(job_id, 0)
+        self.last[job_id] = o["hash"]
+        self.update(jobs=[self.api.JobObservation(**o)])
+
+    def gone(self, job_id):
+        self.hash ^= self.last.pop(job_id)
+        self.update(gone_job_ids=[job_id])
+
+    def log(self, job_id, text, restarts=0, offset=0):
+        chunk = self.api.LogChunk(attempt=self.ref(job_id, restarts), stream="stdout", data=text, offset=offset)
+        sid = self.agent.wait("welcome").session_id
+        self.agent.stub.PushLogs(iter([self.api.PushLogsRequest(session_id=sid, chunks=[chunk])]), timeout=10)
+
+    def fails(self, job_id, line=LINE, **kw):
+        """The job runs and fails for a reason that its log tells; returns the advice."""
+        self.job(job_id, "RUNNING", **kw)
+        self.log(job_id, line)
+        self.agent.heartbeat()
+        wait_for("the suspicion", lambda: self.timeline(job_id).anomalies)
+        self.job(job_id, "FAILED", exit_code=1, end_unix=int(time.time()), **kw)
+        return wait_for("advice", lambda: self.advice(job_id))
+
+    def ref(self, job_id, n=0):
+        return self.api.AttemptRef(cluster=self.name, job_id=job_id, restart_count=n)
+
+    def timeline(self, job_id):
+        return self.api.JobServiceStub(self.reader).GetJobTimeline(
+            self.api.GetJobTimelineRequest(ref=self.ref(job_id)), timeout=10)
+
+    def advice(self, job_id, n=0):
+        import grpc
+        try:
+            return self.api.AdviceServiceStub(self.reader).GetAdvice(
+                self.api.GetAdviceRequest(ref=self.ref(job_id, n)), timeout=10).advice
+        except grpc.RpcError as e:
+            assert e.code() == grpc.StatusCode.NOT_FOUND, e
+            return None
+
+    def order(self):
+        """The first order of the next batch that has one."""
+        self.pulls += 100
+        return self.agent.orders(self.pulls)[0]
+
+    def view(self):
+        return self.api.FleetServiceStub(self.reader).GetCluster(
+            self.api.GetClusterRequest(name=f"clusters/{self.name}"), timeout=10).cluster
+
+    def audit(self, verb="", **kw):
+        return list(self.api.AuditServiceStub(self.reader).ListAuditEvents(
+            self.api.ListAuditEventsRequest(parent=f"clusters/{self.name}", verb=verb, **kw), timeout=10).events)
+
+    def close(self):
+        self.agent.close()
+
+
 # What a training program prints, by scene. Each attempt appends to the same file.
 TRAIN = r"""#!/bin/bash
 #SBATCH --open-mode=append

@@ -46,10 +46,10 @@ static struct ceiling *make(const char *text)
 }
 
 static int ask(struct ceiling *c, const char *verb, const char *partition, const char *account, unsigned done,
-               bool approve)
+               enum ceiling_ground ground)
 {
     (void) ceiling_refresh(c);
-    return ceiling_check(c, verb, partition, account, done, approve, NULL);
+    return ceiling_check(c, verb, partition, account, done, ground, NULL);
 }
 
 Test(ceiling, no_file_configured)
@@ -57,8 +57,8 @@ Test(ceiling, no_file_configured)
     struct ceiling *c = NULL;
     cr_assert_eq(ceiling_new(NULL, 0, &c, NULL), 0);
     cr_assert_eq(ceiling_mode(c), CEILING_ACT);
-    cr_assert_eq(ask(c, "cancel", "p", "a", 9999, false), 0);
-    cr_assert_lt(ask(c, "preserve", "p", "a", 0, true), 0);
+    cr_assert_eq(ask(c, "cancel", "p", "a", 9999, CEILING_BY_MODE), 0);
+    cr_assert_lt(ask(c, "preserve", "p", "a", 0, CEILING_UNAPPROVED), 0);
     ceiling_free(c);
 }
 
@@ -67,12 +67,12 @@ Test(ceiling, lists)
     struct ceiling *c = make("mode: act\nverbs: [preserve, release]\npartitions: [gpu]\n"
                              "accounts: [ml]\nactions_per_hour: 3\n");
     cr_assert_eq(ceiling_mode(c), CEILING_ACT);
-    cr_assert_eq(ask(c, "preserve", "gpu", "ml", 2, false), 0);
-    cr_assert_eq(ask(c, "cancel", "gpu", "ml", 2, false), -ADV_PERMISSION_DENIED);
+    cr_assert_eq(ask(c, "preserve", "gpu", "ml", 2, CEILING_BY_MODE), 0);
+    cr_assert_eq(ask(c, "cancel", "gpu", "ml", 2, CEILING_BY_MODE), -ADV_PERMISSION_DENIED);
     cr_assert(ceiling_known(c) && ceiling_lists(c, "release") && !ceiling_lists(c, "cancel"));
-    cr_assert_eq(ask(c, "preserve", "cpu", "ml", 2, false), -ADV_PERMISSION_DENIED);
-    cr_assert_eq(ask(c, "preserve", "gpu", "bio", 2, false), -ADV_PERMISSION_DENIED);
-    cr_assert_eq(ask(c, "preserve", "gpu", "ml", 3, false), -ADV_RESOURCE_EXHAUSTED);
+    cr_assert_eq(ask(c, "preserve", "cpu", "ml", 2, CEILING_BY_MODE), -ADV_PERMISSION_DENIED);
+    cr_assert_eq(ask(c, "preserve", "gpu", "bio", 2, CEILING_BY_MODE), -ADV_PERMISSION_DENIED);
+    cr_assert_eq(ask(c, "preserve", "gpu", "ml", 3, CEILING_BY_MODE), -ADV_RESOURCE_EXHAUSTED);
     ceiling_free(c);
 }
 
@@ -80,15 +80,18 @@ Test(ceiling, json_and_modes)
 {
     struct ceiling *c = make("{\"mode\": \"approve\", \"preserve_in_approve\": true}");
     cr_assert_eq(ceiling_mode(c), CEILING_APPROVE);
-    cr_assert_eq(ask(c, "release", "p", "a", 0, false), -ADV_FAILED_PRECONDITION, "nobody has approved it");
-    cr_assert_eq(ask(c, "preserve", "p", "a", 0, false), -ADV_FAILED_PRECONDITION);
-    cr_assert_eq(ask(c, "preserve", "p", "a", 0, true), 0);
+    cr_assert_eq(ask(c, "release", "p", "a", 0, CEILING_BY_MODE), -ADV_FAILED_PRECONDITION, "nobody has approved it");
+    cr_assert_eq(ask(c, "preserve", "p", "a", 0, CEILING_BY_MODE), -ADV_FAILED_PRECONDITION);
+    cr_assert_eq(ask(c, "preserve", "p", "a", 0, CEILING_UNAPPROVED), 0);
     cr_assert(ceiling_lists(c, "release"));
-    cr_assert_lt(ask(c, "interrupt", "p", "a", 0, true), 0);
+    cr_assert_lt(ask(c, "interrupt", "p", "a", 0, CEILING_UNAPPROVED), 0);
+    cr_assert_eq(ask(c, "interrupt", "p", "a", 0, CEILING_BY_APPROVAL), 0);
     put("mode: observe\n", 0644);
-    cr_assert_lt(ask(c, "release", "p", "a", 0, false), 0);
+    cr_assert_lt(ask(c, "release", "p", "a", 0, CEILING_BY_MODE), 0);
+    cr_assert_eq(ask(c, "release", "p", "a", 0, CEILING_BY_APPROVAL), -ADV_FAILED_PRECONDITION);
     put("mode: off\n", 0644);
-    cr_assert_lt(ask(c, "release", "p", "a", 0, false), 0);
+    cr_assert_lt(ask(c, "release", "p", "a", 0, CEILING_BY_MODE), 0);
+    cr_assert_lt(ask(c, "release", "p", "a", 0, CEILING_BY_APPROVAL), 0);
     cr_assert_eq(ceiling_mode(c), CEILING_OFF);
     ceiling_free(c);
 }
@@ -124,7 +127,7 @@ Test(ceiling, anything_wrong_is_off)
     (void) ceiling_refresh(c);
     cr_assert_eq(ceiling_mode(c), CEILING_OFF);
     cr_assert(!ceiling_known(c) && !ceiling_lists(c, "release"));
-    cr_assert_eq(ask(c, "release", "p", "a", 0, false), -ADV_UNAVAILABLE);
+    cr_assert_eq(ask(c, "release", "p", "a", 0, CEILING_BY_MODE), -ADV_UNAVAILABLE);
     cr_assert(strstr(ceiling_reason(c), "unreadable"));
     ceiling_free(c);
 }

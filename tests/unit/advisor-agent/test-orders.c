@@ -281,7 +281,7 @@ Test(orders, whole_chain)
     cr_assert_eq(n_actions, 6);
 }
 
-/* Nothing carries an approval: less than act is nothing, whoever says it. */
+/* Without approval less than act is nothing, whoever says it. */
 Test(orders, only_act_acts)
 {
     a.cluster_mode = advisor_v1_Mode_MODE_APPROVE;
@@ -297,6 +297,89 @@ Test(orders, only_act_acts)
     put_ceiling("mode: act\n");
     turn(10);
     cr_assert_str_eq(did, "preserve constrain release ");
+}
+
+static void give_approved(uint64_t generation)
+{
+    advisor_v1_AdviceOrder o = order();
+
+    o.generation = 2;
+    o.approved_generation = generation;
+    orders_take(&a, &o);
+}
+
+/* A person's yes is enough wherever "ask first" is said: cluster, ceiling, the job's own comment. */
+Test(orders, an_approved_order_is_carried_out_where_approval_is_asked_for)
+{
+    a.cluster_mode = advisor_v1_Mode_MODE_APPROVE;
+    put_ceiling("mode: approve\n");
+    job.comment = "{\"advisor\": {\"mode\": \"approve\"}}";
+    give_approved(2);
+    turn(10);
+    cr_assert_str_eq(did, "preserve constrain release ");
+    expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+}
+
+Test(orders, approval_of_another_generation_is_none)
+{
+    a.cluster_mode = advisor_v1_Mode_MODE_APPROVE;
+    give_approved(1);
+    turn(5);
+    cr_assert_str_eq(did, "");
+    expect_status(D(PENDING), R(MODE_TOO_LOW));
+    give_approved(3);
+    turn(5);
+    cr_assert_str_eq(did, "");
+    a.cluster_mode = advisor_v1_Mode_MODE_ACT;
+    job.comment = "{\"advisor\": {\"mode\": \"approve\"}}"; /* the job wants to be asked about, too */
+    turn(5);
+    cr_assert_str_eq(did, "");
+    expect_status(D(ABANDONED), R(OPTED_OUT));
+}
+
+Test(orders, approval_never_goes_beyond_mode_ceiling_or_comment)
+{
+    a.cluster_mode = advisor_v1_Mode_MODE_OBSERVE;
+    give_approved(2);
+    turn(5);
+    expect_status(D(PENDING), R(MODE_TOO_LOW));
+    a.cluster_mode = advisor_v1_Mode_MODE_ACT;
+    put_ceiling("mode: observe\n");
+    turn(5);
+    expect_status(D(PENDING), R(MODE_TOO_LOW));
+    put_ceiling("mode: approve\nverbs: [constrain, release]\n");
+    turn(5);
+    cr_assert_str_eq(did, "");
+    expect_status(D(ABANDONED), R(NOT_AUTHORIZED_BY_CLUSTER));
+}
+
+Test(orders, approval_is_not_the_jobs_consent)
+{
+    job.comment = "{\"advisor\": {\"mode\": \"observe\"}}";
+    give_approved(2);
+    turn(5);
+    cr_assert_str_eq(did, "");
+    expect_status(D(ABANDONED), R(OPTED_OUT));
+}
+
+static void take_the_approval_back(void)
+{
+    advisor_v1_AdviceOrder o = order();
+
+    o.generation = 2;
+    o.actionability = advisor_v1_Actionability_ACTIONABILITY_SHADOW;
+    orders_take(&a, &o);
+}
+
+Test(orders, a_rejection_stops_the_write_at_once)
+{
+    a.cluster_mode = advisor_v1_Mode_MODE_APPROVE;
+    give_approved(2);
+    turn(1);
+    before_write = take_the_approval_back;
+    turn(3);
+    cr_assert_str_eq(did, "");
+    expect_status(D(PENDING), R(MODE_TOO_LOW));
 }
 
 static void lower_the_ceiling(void)

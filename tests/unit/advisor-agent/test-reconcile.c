@@ -173,8 +173,12 @@ Test(reconcile, only_a_comment_that_asks_for_it_consents)
               { "{\"other\": {\"mode\": \"act\"}}", false } };
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++)
-        cr_assert_eq(reconcile_consents(t[i].comment), t[i].consents, "%s", t[i].comment);
-    cr_assert(!reconcile_consents(NULL));
+        cr_assert_eq(reconcile_consents(t[i].comment, false), t[i].consents, "%s", t[i].comment);
+    cr_assert(!reconcile_consents(NULL, false));
+    for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) /* a person's yes is asked for by one of them, and moves no other */
+        cr_assert_eq(reconcile_consents(t[i].comment, true), t[i].consents || strstr(t[i].comment, "approve"), "%s",
+                     t[i].comment);
+    cr_assert(!reconcile_consents(NULL, true));
 }
 
 Test(reconcile, every_result_means_something)

@@ -161,6 +161,16 @@ static SAMPLE_UNUSED void sample_advice(struct advice *ad, int k)
     ad->status_us = SAMPLE_NUM(k);
     ad->create_us = SAMPLE_NUM(k);
     ad->update_us = SAMPLE_NUM(k);
+    ad->approval = APPROVAL_REJECTED;
+    ad->approval_generation = (uint64_t) SAMPLE_NUM(k);
+    SAMPLE_STR(ad, approval_by, k);
+    SAMPLE_STR(ad, approval_reason, k);
+    ad->approval_us = SAMPLE_NUM(k);
+    ad->verdict = VERDICT_WRONG;
+    ad->verdict_generation = (uint64_t) SAMPLE_NUM(k);
+    SAMPLE_STR(ad, verdict_by, k);
+    SAMPLE_STR(ad, verdict_why, k);
+    ad->verdict_us = SAMPLE_NUM(k);
     ad->revision = (uint64_t) SAMPLE_NUM(k);
 }
 
@@ -328,6 +338,16 @@ static SAMPLE_UNUSED void same_advice(const struct advice *a, const struct advic
     SAME_NUM(status_us);
     SAME_NUM(create_us);
     SAME_NUM(update_us);
+    SAME_NUM(approval);
+    SAME_NUM(approval_generation);
+    SAME_STR(approval_by);
+    SAME_STR(approval_reason);
+    SAME_NUM(approval_us);
+    SAME_NUM(verdict);
+    SAME_NUM(verdict_generation);
+    SAME_STR(verdict_by);
+    SAME_STR(verdict_why);
+    SAME_NUM(verdict_us);
     SAME_NUM(revision);
 }
 
