@@ -18,6 +18,13 @@ bool fleet_lease_extend(struct fleet *f, struct cluster *c, const char *instance
     return true;
 }
 
+int64_t fleet_lease_left_us(const struct cluster *c, const char *instance, int64_t mono_us)
+{
+    if (!c->holder_instance || !adv_streq(c->holder_instance, str_or(instance)) || mono_us >= c->lease_until_mono_us)
+        return 0;
+    return c->lease_until_mono_us - mono_us;
+}
+
 static void grant(struct fleet *f, struct intents *in, struct cluster *c, const char *instance, const char *journal,
                   const struct event *ev)
 {

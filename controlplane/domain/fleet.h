@@ -304,6 +304,8 @@ bool attempt_requeue_recorded(const struct attempt *a);
 
 /* True while @instance may act on @c at @mono_us. Extends its lease by heartbeat; not stored, see session. */
 bool fleet_lease_extend(struct fleet *f, struct cluster *c, const char *instance, int64_t mono_us);
+/* What is left of the lease that session @instance holds; 0: it holds none. */
+int64_t fleet_lease_left_us(const struct cluster *c, const char *instance, int64_t mono_us);
 /* The lease is free for another journal. */
 bool fleet_lease_free(const struct cluster *c, int64_t mono_us);
 

@@ -4,7 +4,7 @@
  *   state    message                  becomes
  *   NEW      Hello                    HELLO; anything else ends the call
  *   HELLO    (stored)                 ACTIVE or STANDBY, Welcome is sent
- *   ACTIVE   Heartbeat                lease extended, HeartbeatAck
+ *   ACTIVE   Heartbeat                lease extended, HeartbeatAck; one without an epoch extends nothing
  *   ACTIVE   Pull                     answered now or when there is something
  *   ACTIVE   numbered message         event; Ack once durable
  *   STANDBY  Heartbeat                takes the lease if it is free (then ACTIVE), else HeartbeatAck without grant
@@ -54,7 +54,6 @@ struct session {
     uint64_t pull_id; /* 0: none outstanding */
     uint64_t orders_through;
     bool answered; /* a Pull of this session was answered */
-    bool holds;    /* its last heartbeat said that it holds the lease */
     enum adv_mode mode_told;
     int64_t heard_mono_us;
     char *focus; /* the set as told last, NULL for none */
@@ -206,7 +205,7 @@ static Advisor__V1__LeaseGrant *shape_grant(struct session *s, struct adv_arena 
         return NULL;
     advisor__v1__lease_grant__init(g);
     g->epoch = shape_epoch(ar, c->epoch);
-    g->lease_ms = (uint32_t) (s->ops->fleet(s->ctx)->cfg.lease_us / 1000);
+    g->lease_ms = (uint32_t) (fleet_lease_left_us(c, s->session_id, s->ops->mono_us(s->ctx)) / 1000);
     g->settle = settle;
     if (!fresh)
         return g;
@@ -230,7 +229,7 @@ static void send_heartbeat_ack(struct session *s, struct cluster *c, bool fresh)
     adv_arena_init(&ar, ARENA_BYTES);
     ack.id = s->heartbeat_id;
     ack.cluster_mode = (Advisor__V1__Mode) c->mode;
-    if (s->state == SESSION_ACTIVE && (fresh || s->holds))
+    if (s->state == SESSION_ACTIVE && fleet_lease_left_us(c, s->session_id, s->ops->mono_us(s->ctx)) > 0)
         ack.grant = shape_grant(s, &ar, c, fresh, fresh);
     s->mode_told = c->mode;
     m.message_case = ADVISOR__V1__SESSION_RESPONSE__MESSAGE_HEARTBEAT_ACK;
@@ -530,7 +529,7 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
     struct cluster *c;
     const Advisor__V1__Heartbeat *hb;
     struct event ev;
-    bool stale, obeyed;
+    bool stale, obeyed, heard;
 
     if (!event_done(s, err))
         return;
@@ -551,9 +550,15 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
         next_message(s);
         return;
     }
-    /* an agent that does not hold the lease it was given (it could not journal the epoch) must not keep others from it */
-    if (hb->epoch && !fleet_lease_extend(f, c, s->session_id, s->ops->mono_us(s->ctx))) {
-        refuse(s, ADV_ABORTED, "NOT_LEASE_HOLDER", "another agent of cluster %s holds the lease now", s->cluster);
+    /* An agent that holds nothing has not heard of its grant yet: this heartbeat and the answer crossed each other. It
+     * hears of it again, or it would stand by for ever as the holder. Or it cannot take it (it could not journal the
+     * epoch): then nothing is extended, and at the end of the lease the session ends, so that others can have it. */
+    heard = hb->epoch != NULL;
+    if (heard ? !fleet_lease_extend(f, c, s->session_id, s->ops->mono_us(s->ctx)) :
+                fleet_lease_left_us(c, s->session_id, s->ops->mono_us(s->ctx)) == 0) {
+        refuse(s, ADV_ABORTED, "NOT_LEASE_HOLDER", heard ? "another agent of cluster %s holds the lease now" :
+                                                           "the lease of cluster %s ended and was not taken by this agent",
+               s->cluster);
         return;
     }
     stale = hb->observation_age_ms > STALE_SCHED_MS;
@@ -567,11 +572,11 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
             ev.u.report.ceiling = (enum adv_mode) hb->ceiling->mode;
             ev.u.report.ceiling_reason = hb->ceiling->reason;
         }
-        send_heartbeat_ack(s, c, false);
+        send_heartbeat_ack(s, c, !heard);
         submit(s, &ev, report_cb);
         return;
     }
-    send_heartbeat_ack(s, c, false);
+    send_heartbeat_ack(s, c, !heard);
     send_focus(s, c);
     next_message(s);
 }
@@ -584,7 +589,6 @@ static void on_heartbeat(struct session *s, const Advisor__V1__Heartbeat *hb)
         return;
     }
     s->heartbeat_id = hb->id;
-    s->holds = hb->epoch != NULL;
     s->outstanding++;
     s->ops->read(s->ctx, heartbeat_read_cb, s);
 }

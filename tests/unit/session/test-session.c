@@ -636,6 +636,57 @@ Test(session, a_standby_does_not_take_a_running_lease)
     close_peer(&b);
 }
 
+/* The take-over was slow to be stored: the standby's next heartbeat was sent before it heard of its grant. */
+Test(session, a_heartbeat_that_crosses_the_grant_loses_no_lease)
+{
+    struct peer a, b;
+    int64_t until;
+
+    open_peer(&a, "s1");
+    say_hello(&a, "j1");
+    open_peer(&b, "s2");
+    say_hello(&b, "j2");
+    close_peer(&a);
+    now_us += 6000000;
+    say_heartbeat(&b, 1, false);
+    cr_assert(session_active(b.session));
+    until = cluster()->lease_until_mono_us;
+    now_us += 1000000;
+    drop_sent(&b);
+    say_heartbeat(&b, 2, false);
+    cr_assert_not(b.failed, "%s", b.why.msg);
+    cr_assert(LAST(&b, HEARTBEAT_ACK)->heartbeat_ack->grant, "or it stands by for ever, as the holder");
+    cr_assert_eq(LAST(&b, HEARTBEAT_ACK)->heartbeat_ack->grant->lease_ms, 4000, "what is left, not more");
+    cr_assert(LAST(&b, HEARTBEAT_ACK)->heartbeat_ack->grant->settle, "as it was granted");
+    cr_assert_eq(cluster()->lease_until_mono_us, until, "it does not say that it holds it");
+    say_heartbeat(&b, 3, true);
+    cr_assert_eq(LAST(&b, HEARTBEAT_ACK)->heartbeat_ack->grant->lease_ms, 5000);
+    cr_assert_eq(cluster()->lease_until_mono_us, until + 1000000);
+    close_peer(&b);
+}
+
+/* It cannot journal the epoch, say. */
+Test(session, a_holder_that_takes_nothing_makes_room)
+{
+    struct peer a, b;
+
+    open_peer(&a, "s1");
+    say_hello(&a, "j1");
+    open_peer(&b, "s2");
+    say_hello(&b, "j2");
+    now_us += 4900000;
+    say_heartbeat(&a, 1, false);
+    cr_assert_not(a.failed, "%s", a.why.msg);
+    now_us += 200000;
+    say_heartbeat(&a, 2, false);
+    cr_assert(a.failed && a.why.code == ADV_ABORTED);
+    cr_assert_str_eq(a.why.reason, "NOT_LEASE_HOLDER");
+    close_peer(&a);
+    say_heartbeat(&b, 1, false);
+    cr_assert(LAST(&b, HEARTBEAT_ACK)->heartbeat_ack->grant);
+    close_peer(&b);
+}
+
 /* The same process is back before its dead connection was noticed. */
 Test(session, an_old_session_takes_nothing_from_the_new)
 {
