@@ -16,6 +16,27 @@ static const struct adv_config_row rows[] = {
     ADV_CONFIG_PATH(S, tls_key, "tls.key", "/etc/advisor/tls/advisord.key", NOW, "Its private key, PEM."),
     ADV_CONFIG_PATH(S, tls_ca, "tls.ca", "/etc/advisor/tls/ca.crt", NOW,
                     "Authority that signs client certificates, PEM."),
+    ADV_CONFIG_PATH(S, auth_bindings, "auth.bindings", "", RESTART,
+                    "File of token issuers and role bindings (docs/security.md), read again when it changes; empty: "
+                    "certificates only, and their roles hold everywhere."),
+    ADV_CONFIG_PATH(S, agent_ca_cert, "auth.agent_ca_cert", "", RESTART,
+                    "Authority that signs agents' certificates here (enrolment, renewal), PEM, read again when it changes; "
+                    "empty: the site does it."),
+    ADV_CONFIG_PATH(S, agent_ca_key, "auth.agent_ca_key", "", RESTART, "Its private key, PEM."),
+    ADV_CONFIG_DURATION(S, agent_cert_life_ms, "auth.agent_cert_life", 5000, 315360000000, "90d", NOW,
+                        "How long an agent's certificate is valid; it is renewed after two thirds."),
+    ADV_CONFIG_LIST(S, enrol_servers, "enrol.servers", "", NOW,
+                    "Where agents reach this control plane, host:port each; told in enrolment bundles."),
+    ADV_CONFIG_STRING(S, enrol_server_name, "enrol.server_name", "", NOW,
+                      "Name that tls.cert carries; told in enrolment bundles; empty: the host of the server."),
+    ADV_CONFIG_PATH(S, enrol_server_ca, "enrol.server_ca", "", NOW,
+                    "Authority that signed tls.cert, PEM, told in enrolment bundles; empty: tls.ca."),
+    ADV_CONFIG_INT(S, calls_in_flight, "limits.calls_in_flight", "calls", 0, 1000000, "512", NOW,
+                   "Calls of one caller at a time, streams included; 0: no limit."),
+    ADV_CONFIG_INT(S, calls_per_second, "limits.calls_per_second", "calls", 0, 1000000, "2000", NOW,
+                   "Calls of one caller in a second; 0: no limit."),
+    ADV_CONFIG_INT(S, calls_burst, "limits.burst", "calls", 0, 1000000, "4000", NOW,
+                   "Calls of one caller that may come at once."),
     ADV_CONFIG_PATH(S, store_path, "store.path", "/var/lib/advisor/advisor.db", RESTART, "The SQLite store."),
     ADV_CONFIG_STRING(S, store_url, "store.url", "", RESTART,
                       "A shared store instead: mysql://USER@HOST[:PORT]/DATABASE or mysql://USER@/DATABASE?socket=PATH."),
@@ -39,6 +60,8 @@ static const struct adv_config_row rows[] = {
                         "How long an agent may act after a heartbeat; must exceed an agent's command deadline plus its "
                         "landing bound."),
     ADV_CONFIG_INT(S, max_sessions, "agent.max_sessions", "sessions", 1, 20000, "6000", NOW, "Agents at one time."),
+    ADV_CONFIG_INT(S, admission, "agent.admission", "agents", 1, 20000, "64", NOW,
+                   "Agents that say hello or send their whole state at one time; others are told to come a little later."),
     ADV_CONFIG_BOOL(S, log_detection, "detect.logs", "true", RESTART,
                     "Logs are watched; when off, a failed state is an anomaly at once."),
     ADV_CONFIG_DURATION(S, log_settle_ms, "detect.log_settle", 0, 60000, "250ms", RESTART,
@@ -79,6 +102,11 @@ static int check(const void *values, struct adv_err *err)
     if (c->silence_ms < 2 * c->heartbeat_ms) {
         (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "agent.silence_timeout: expected at least twice agent.heartbeat_interval");
         return adv_err_field(err, "agent.silence_timeout");
+    }
+    if (!*c->agent_ca_cert != !*c->agent_ca_key) {
+        const char *missing = *c->agent_ca_cert ? "auth.agent_ca_key" : "auth.agent_ca_cert";
+        (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "%s: expected together with the other one", missing);
+        return adv_err_field(err, "%s", missing);
     }
     if (c->lease_ms < 2 * c->heartbeat_ms) {
         (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "agent.lease: expected at least twice agent.heartbeat_interval");

@@ -13,6 +13,16 @@ struct advisord_config {
     char *tls_cert;
     char *tls_key;
     char *tls_ca;
+    char *auth_bindings;
+    char *agent_ca_cert;
+    char *agent_ca_key;
+    int64_t agent_cert_life_ms;
+    struct adv_config_list enrol_servers;
+    char *enrol_server_name;
+    char *enrol_server_ca;
+    int64_t calls_in_flight;
+    int64_t calls_per_second;
+    int64_t calls_burst;
     char *store_path;
     char *store_url;
     char *store_password_file;
@@ -27,6 +37,7 @@ struct advisord_config {
     int64_t silence_ms;
     int64_t lease_ms;
     int64_t max_sessions;
+    int64_t admission;
     bool log_detection;
     int64_t log_settle_ms;
     int64_t fallback_delay_ms;

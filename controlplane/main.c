@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/uuid.h"
 #include "controlplane/api/api.h"
+#include "controlplane/auth/ca.h"
 #include "controlplane/config.h"
 #include "controlplane/rpc/serve.h"
 
@@ -20,6 +21,8 @@ struct daemon {
     struct store *store;
     struct turn *turn;
     struct watcher_rules *rules;
+    struct auth *auth;
+    struct ca *agent_ca;
     struct api *api;
     struct serve *serve;
     uv_signal_t term, intr, hup;
@@ -36,6 +39,7 @@ static void turn_stopped(void *arg)
     struct daemon *d = arg;
 
     d->serve = serve_free(d->serve);
+    d->auth = auth_free(d->auth);
     api_free(d->api);
     turn_free(d->turn);
     uv_close((uv_handle_t *) &d->term, NULL);
@@ -62,6 +66,13 @@ static void on_stop(uv_signal_t *h, int signum)
     serve_stop(d->serve, (int) values(d)->stop_grace_ms, serve_stopped, d);
 }
 
+static struct quota_config quota_of(const struct advisord_config *c)
+{
+    return (struct quota_config) { .in_flight = (uint32_t) c->calls_in_flight,
+                                   .per_second = (uint32_t) c->calls_per_second,
+                                   .burst = (uint32_t) c->calls_burst };
+}
+
 static void on_reload(uv_signal_t *h, int signum)
 {
     struct daemon *d = h->data;
@@ -73,6 +84,10 @@ static void on_reload(uv_signal_t *h, int signum)
         return;
     }
     adv_log_set_level((enum adv_log_level) values(d)->log_level);
+    const struct quota_config quota = quota_of(values(d));
+    serve_set_quota(d->serve, &quota);
+    if (auth_reload(d->auth, NULL, &err) < 0)
+        adv_error("main", "bindings not reloaded, the old ones stay", ADV_FS("why", err.msg));
     if (!values(d)->insecure && rpc_server_reload_tls(serve_server(d->serve), &err) < 0)
         adv_error("main", "certificates not reloaded, the old ones stay", ADV_FS("why", err.msg));
     adv_info("main", "configuration reloaded");
@@ -125,8 +140,12 @@ static int start(struct daemon *d, struct adv_err *err)
         .cert_file = c->tls_cert,
         .key_file = c->tls_key,
         .ca_file = c->tls_ca,
-        .client_cert = RPC_CLIENT_CERT_REQUIRED,
+        .second_ca_file = c->agent_ca_cert,
+        /* with tokens, or first certificates to give, there are callers without one; otherwise no handshake is wasted */
+        .client_cert = *c->auth_bindings || *c->agent_ca_cert ? RPC_CLIENT_CERT_OPTIONAL : RPC_CLIENT_CERT_REQUIRED,
     };
+    const struct auth_config auth = { .bindings_path = c->auth_bindings };
+    const struct quota_config quota = quota_of(c);
     char replica[ADV_UUID_SIZE];
     struct store_config sc = {
         .url = *c->store_url ? c->store_url : c->store_path,
@@ -144,8 +163,11 @@ static int start(struct daemon *d, struct adv_err *err)
         (r = watcher_rules_load(c->rules_dir, &d->rules, err)) < 0 ||
         (r = store_open(d->loop, &sc, &d->store, err)) < 0 ||
         (r = turn_new(d->loop, d->store, &fc, &d->turn, err)) < 0 ||
+        (r = auth_new(d->loop, &auth, &d->auth, err)) < 0 ||
+        (*c->agent_ca_cert &&
+         (r = ca_load(c->agent_ca_cert, c->agent_ca_key, adv_wall_us() / 1000000, &d->agent_ca, err)) < 0) ||
         (r = api_new(d->loop, d->turn, d->rules, &ac, &d->api, err)) < 0 ||
-        (r = serve_new(d->loop, d->api, &rc, &d->serve, err)) < 0 || (r = write_port(d, err)) < 0)
+        (r = serve_new(d->loop, d->api, d->auth, &quota, &rc, &d->serve, err)) < 0 || (r = write_port(d, err)) < 0)
         return r;
     return 0;
 }
@@ -180,6 +202,7 @@ int main(int argc, char **argv)
              ADV_FS("tls", values(&d)->insecure ? "off" : "on"));
     (void) uv_run(d.loop, UV_RUN_DEFAULT);
     d.store = store_close(d.store);
+    (void) ca_free(d.agent_ca);
     (void) watcher_rules_unref(d.rules);
     (void) adv_config_free(d.config);
     (void) uv_loop_close(d.loop);

@@ -14,63 +14,64 @@
 
 /* ---- callers ---------------------------------------------------------------------------------------------------- */
 
-bool api_caller_from_uri(const char *uri, struct api_caller *ret)
-{
-    static const struct {
-        const char *word;
-        enum api_role role;
-    } roles[] = { { "agent:", ROLE_AGENT }, { "reader:", ROLE_READER }, { "operator:", ROLE_OPERATOR }, { "admin:", ROLE_ADMIN } };
-    const char *rest = uri;
-
-    if (!adv_startswith(uri, "advisor:"))
-        return false;
-    rest += strlen("advisor:");
-    for (size_t i = 0; i < ADV_ARRAY_LEN(roles); i++) {
-        const char *name = rest + strlen(roles[i].word);
-        if (!adv_startswith(rest, roles[i].word))
-            continue;
-        if (!*name || strlen(name) > 64 || (roles[i].role == ROLE_AGENT && !cluster_id_valid(name)))
-            return false;
-        *ret = (struct api_caller) { .role = roles[i].role, .authenticated = true };
-        (void) snprintf(ret->principal, sizeof(ret->principal), "%s", rest);
-        if (roles[i].role == ROLE_AGENT)
-            (void) snprintf(ret->cluster, sizeof(ret->cluster), "%s", name);
-        return true;
-    }
-    return false;
-}
-
-static const char *role_name(enum api_role r)
-{
-    static const char *const names[] = { "none", "reader", "operator", "admin", "agent" };
-    return names[r];
-}
-
 int api_authorize(const struct api_caller *caller, const struct api_method *m, struct adv_err *err)
 {
-    if (caller->role == ROLE_NONE)
-        return adv_err_set_reason(err, ADV_UNAUTHENTICATED, "NO_IDENTITY",
-                                  "the certificate carries no URI name advisor:<role>:<name>");
-    if (!caller->authenticated)
-        return 0; /* insecure, loopback only: everybody there may everything */
-    if (m->role == ROLE_AGENT ? caller->role == ROLE_AGENT : caller->role != ROLE_AGENT && caller->role >= m->role)
+    const struct grants *g;
+
+    if (m->role == ROLE_NONE || (!caller->authenticated && *caller->principal))
         return 0;
-    return adv_err_set_reason(err, ADV_PERMISSION_DENIED, "ROLE_TOO_LOW", "%s needs role %s; %s has role %s", m->path,
-                              role_name(m->role), caller->principal, role_name(caller->role));
+    if (!caller->identity)
+        return adv_err_set_reason(err, ADV_UNAUTHENTICATED, "NO_IDENTITY",
+                                  "expected a certificate with a URI name advisor:<role>:<name>, or a token");
+    g = identity_grants(caller->identity);
+    if (grants_none(g))
+        return adv_err_set_reason(err, ADV_PERMISSION_DENIED, "NOT_BOUND", "%s: no binding gives it a role",
+                                  caller->principal);
+    if (!grants_any(g, m->role))
+        return adv_err_set_reason(err, ADV_PERMISSION_DENIED, "ROLE_TOO_LOW", "%s needs role %s, which %s does not have",
+                                  m->path, role_name(m->role), caller->principal);
+    return 0;
 }
 
 bool api_may(const struct api_caller *caller, enum api_role role, const char *cluster, const char *account,
              const char *user)
 {
-    (void) cluster;
-    (void) account;
-    (void) user;
-    return !caller->authenticated || (caller->role != ROLE_AGENT && caller->role >= role);
+    if (!caller->identity)
+        return !caller->authenticated;
+    return grants_allow(identity_grants(caller->identity), role, cluster, account, user, identity_user(caller->identity));
 }
 
 bool api_may_see_job(const struct api_caller *caller, const struct job *j)
 {
-    return api_may(caller, ROLE_READER, j->cluster->name, str_or(j->account), str_or(j->user));
+    const char *cluster = j->cluster->name, *account = str_or(j->account), *user = str_or(j->user);
+
+    return api_may(caller, ROLE_READER, cluster, account, user) ||
+           (caller->acting == ROLE_DETECTOR && api_may(caller, ROLE_DETECTOR, cluster, account, user));
+}
+
+bool api_may_see_cluster(const struct api_caller *caller, const char *cluster)
+{
+    return api_may(caller, ROLE_READER, cluster, NULL, NULL) ||
+           (caller->acting == ROLE_DETECTOR && api_may(caller, ROLE_DETECTOR, cluster, NULL, NULL));
+}
+
+bool api_may_see_all(const struct api_caller *caller, const char *cluster)
+{
+    if (!caller->identity)
+        return !caller->authenticated;
+    return grants_whole_cluster(identity_grants(caller->identity), ROLE_READER, cluster);
+}
+
+int api_check(const struct api_caller *caller, enum api_role role, const char *cluster, const char *account,
+              const char *user, struct adv_err *err)
+{
+    if (api_may(caller, role, cluster, account, user))
+        return 0;
+    if (cluster && !api_may_see_cluster(caller, cluster))
+        return adv_err_set_reason(err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", cluster);
+    return adv_err_set_reason(err, ADV_PERMISSION_DENIED, "ROLE_TOO_LOW", "%s does not have role %s for %s%s",
+                              caller->principal, role_name(role), account || user ? "this job on " : "all of ",
+                              cluster ? cluster : "the fleet");
 }
 
 /* ---- pages ------------------------------------------------------------------------------------------------------ */
@@ -153,7 +154,7 @@ int api_find_parent(struct api *api, const struct api_caller *caller, const char
     if (ret_all)
         *ret_all = false;
     *ret = fleet_find_cluster(turn_fleet(api->turn), p.cluster);
-    if (!*ret || !api_may(caller, ROLE_READER, p.cluster, NULL, NULL))
+    if (!*ret || !api_may_see_cluster(caller, p.cluster))
         return adv_err_set_reason(err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", p.cluster);
     return 0;
 }
@@ -321,12 +322,10 @@ void api_write(struct api_call *call, const ProtobufCMessage *req, const char *r
 {
     struct adv_err err = { 0 };
 
-    if (ev->cluster && !api_may(&call->caller, call->method->role, ev->cluster, NULL, NULL)) {
-        (void) adv_err_set_reason(&err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", ev->cluster);
+    if (api_check(&call->caller, call->method->role, ev->cluster, NULL, NULL, &err) < 0)
         call->ops->fail(call, &err);
-        return;
-    }
-    write_event(call, req, request_id, ev, build, NULL, NULL);
+    else
+        write_event(call, req, request_id, ev, build, NULL, NULL);
 }
 
 struct pending_write {
@@ -352,10 +351,8 @@ static void write_attempt_now(void *arg, const struct adv_err *err)
         call->ops->fail(call, err);
     } else if (find_attempt(call->api, &call->caller, p->name, p->ref, &a, &e) < 0) {
         call->ops->fail(call, &e);
-    } else if (!api_may(&call->caller, call->method->role, a->job->cluster->name, str_or(a->job->account),
-                        str_or(a->job->user))) {
-        (void) adv_err_set_reason(&e, ADV_PERMISSION_DENIED, "ROLE_TOO_LOW", "%s needs role %s for this job; %s has not",
-                                  call->method->path, role_name(call->method->role), call->caller.principal);
+    } else if (api_check(&call->caller, call->method->role, a->job->cluster->name, str_or(a->job->account),
+                         str_or(a->job->user), &e) < 0) {
         call->ops->fail(call, &e);
     } else {
         p->ev.cluster = a->job->cluster->name;

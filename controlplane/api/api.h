@@ -13,25 +13,25 @@
 #include "advisor/v1/types.pb-c.h"
 
 #include "common/arena.h"
+#include "controlplane/auth/auth.h"
 #include "controlplane/turn.h"
 #include "controlplane/watcher/rules.h"
 
 struct api;
 struct api_call;
 
-/* Ordered: each may do what the ones before may. `agent` stands apart and may use AgentService only. */
-enum api_role { ROLE_NONE, ROLE_READER, ROLE_OPERATOR, ROLE_ADMIN, ROLE_AGENT };
-
-/* Who calls, derived by the server: from the certificate's URI name "advisor:<role>:<name>". */
+/* Who calls, derived by the server: from the certificate's URI name "advisor:<role>:<name>", or from a token. Made by the
+ * transport, which gives its reference of @identity back when the call has ended. */
 struct api_caller {
-    enum api_role role;
-    char principal[128]; /* "operator:alice", "agent:alpha" */
-    char cluster[65];    /* of an agent; "" when the transport is not authenticated */
-    bool authenticated;
+    struct identity *identity; /* NULL: nobody, or not authenticated */
+    char principal[128];       /* "operator:alice", "jwt:corp:1234", "agent:alpha" */
+    bool authenticated;        /* false: insecure transport, loopback only: everybody there may everything */
+    enum api_role acting;      /* the role that the method needs */
+    /* Of an agent: its cluster ("" for others, and when not authenticated), and its certificate. */
+    char cluster[65];
+    char serial[41];
+    int64_t issued_s;
 };
-
-/* Reads one URI name. False when it is none of ours. */
-bool api_caller_from_uri(const char *uri, struct api_caller *ret);
 
 struct api_call_ops {
     void (*reply)(struct api_call *call, const ProtobufCMessage *msg);
@@ -60,7 +60,7 @@ struct api_method {
     const char *path; /* "/advisor.v1.JobService/ListJobs" */
     enum api_shape shape;
     const ProtobufCMessageDescriptor *request, *response;
-    enum api_role role; /* least role needed */
+    enum api_role role; /* what a caller has to be; ROLE_NONE: nobody in particular, the request itself is the proof */
     size_t max_request_bytes;
     /* A pure read: runs while memory equals the store. Texts in the answer may be borrowed from the fleet. */
     int (*read)(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req, struct adv_arena *ar,
@@ -95,13 +95,19 @@ void api_free(struct api *api);
 const struct api_method *api_methods(size_t *ret_n);
 adv_must_check int api_authorize(const struct api_caller *caller, const struct api_method *m, struct adv_err *err);
 
-/* Whether @caller has at least @role where the thing stands: @cluster, and @account and @user of the job for things of a
- * job (NULL for the cluster as a whole). Every handler asks it for what it is about to show or change; what a caller may
- * not see does not exist for it (NOT_FOUND, left out of lists). */
+/* Whether @caller has @role where the thing stands: @cluster (NULL: the fleet as a whole), and @account and @user of the
+ * job for things of a job (both NULL for the cluster as a whole). Every handler asks it for what it is about to show or
+ * change; what a caller may not see does not exist for it (NOT_FOUND, left out of lists). */
 bool api_may(const struct api_caller *caller, enum api_role role, const char *cluster, const char *account,
              const char *user);
-/* api_may(READER) for a job. */
+/* To see it as READER; as DETECTOR too in calls that need that role, whose callers may point at what they may not read. */
 bool api_may_see_job(const struct api_caller *caller, const struct job *j);
+bool api_may_see_cluster(const struct api_caller *caller, const char *cluster);
+/* Everything of the cluster, all users' jobs: for what cannot be told apart by job. */
+bool api_may_see_all(const struct api_caller *caller, const char *cluster);
+/* api_may() as an error: -ADV_NOT_FOUND for a cluster that @caller may not see, -ADV_PERMISSION_DENIED. */
+adv_must_check int api_check(const struct api_caller *caller, enum api_role role, const char *cluster, const char *account,
+                             const char *user, struct adv_err *err);
 
 /* For the transport: one message of a unary call or of a server stream. @req is valid until the call ends. */
 void api_dispatch(struct api_call *call, const ProtobufCMessage *req);
@@ -151,7 +157,8 @@ adv_must_check int api_find_parent(struct api *api, const struct api_caller *cal
 /* SHA-256 of a request's bytes without its request_id, hex: what makes two requests the same. */
 adv_must_check int api_request_hash(const ProtobufCMessage *req, char ret_hex[65], struct adv_err *err);
 
-/* A write with one answer: @build makes the reply once the event is durable. Checks request ids. */
+/* A write with one answer: @build makes the reply once the event is durable. Checks request ids, and that the caller has
+ * the method's role for the event's cluster as a whole. */
 struct api_write;
 typedef int (*api_build)(struct api *api, const struct event *ev, struct adv_arena *ar, ProtobufCMessage **ret,
                          struct adv_err *err);

@@ -14,6 +14,26 @@ struct audit_read {
     uint32_t limit;
 };
 
+/* Whoever may see all of a cluster sees all its events; others those about jobs that they may see. */
+static bool visible(struct api_call *call, const struct audit_row *row)
+{
+    const struct api_caller *caller = &call->caller;
+    struct resource_path p;
+    struct cluster *c;
+    struct job *j;
+
+    if (adv_streq(row->cluster, FLEET_CLUSTER))
+        return api_may_see_all(caller, NULL);
+    if (api_may_see_all(caller, row->cluster))
+        return true;
+    if (!api_may_see_cluster(caller, row->cluster) || !turn_ready(call->api->turn) ||
+        resource_path_parse(str_or(row->subject), &p, NULL) < 0 || !p.job_uid)
+        return false;
+    c = fleet_find_cluster(turn_fleet(call->api->turn), row->cluster);
+    j = c ? fleet_find_job_uid(c, p.job_uid) : NULL;
+    return j && api_may_see_job(caller, j);
+}
+
 static void fill_and_reply(struct api_call *call, uint32_t limit, const struct audit_row *rows, size_t n)
 {
     Advisor__V1__ListAuditEventsResponse m = ADVISOR__V1__LIST_AUDIT_EVENTS_RESPONSE__INIT;
@@ -24,7 +44,8 @@ static void fill_and_reply(struct api_call *call, uint32_t limit, const struct a
     adv_arena_init(&ar, 64 << 20);
     m.events = adv_arena_alloc(&ar, (n + 1) * sizeof(*m.events));
     for (size_t i = 0; m.events && i < n && i < limit; i++)
-        m.events[m.n_events++] = shape_audit(&ar, &rows[i]);
+        if (visible(call, &rows[i]))
+            m.events[m.n_events++] = shape_audit(&ar, &rows[i]);
     if (n > limit) {
         (void) snprintf(key, sizeof(key), "%llu", (unsigned long long) rows[limit - 1].rowid);
         m.next_page_token = api_page_token(&ar, "audit", key);
@@ -68,7 +89,7 @@ static void list_audit_events(struct api_call *call, const ProtobufCMessage *req
         goto fail;
     }
     if (!adv_streq(p.cluster, "-") && (!fleet_find_cluster(turn_fleet(call->api->turn), p.cluster) ||
-                                       !api_may(&call->caller, ROLE_READER, p.cluster, NULL, NULL))) {
+                                       !api_may_see_cluster(&call->caller, p.cluster))) {
         (void) adv_err_set_reason(&err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", p.cluster);
         goto fail;
     }

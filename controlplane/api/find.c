@@ -5,7 +5,7 @@ static int find_cluster(struct api *api, const struct api_caller *caller, const 
                         struct adv_err *err)
 {
     *ret = fleet_find_cluster(turn_fleet(api->turn), name);
-    if (*ret && api_may(caller, ROLE_READER, (*ret)->name, NULL, NULL))
+    if (*ret && api_may_see_cluster(caller, (*ret)->name))
         return 0;
     return adv_err_set_reason(err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", str_or(name));
 }

@@ -45,7 +45,7 @@ static int list_clusters(struct api *api, const struct api_caller *caller, const
         return -ADV_RESOURCE_EXHAUSTED;
     HASH_SRT(hh, f->clusters, by_cluster_name);
     for (struct cluster *c = f->clusters; c; c = c->hh.next) {
-        if (strcmp(c->name, after) <= 0 || !api_may(caller, ROLE_READER, c->name, NULL, NULL))
+        if (strcmp(c->name, after) <= 0 || !api_may_see_cluster(caller, c->name))
             continue;
         if (m->n_clusters == limit) {
             m->next_page_token = api_page_token(ar, "clusters", after);
@@ -116,7 +116,14 @@ static void create_cluster(struct api_call *call, const ProtobufCMessage *req)
 {
     const Advisor__V1__CreateClusterRequest *q = (const void *) req;
     struct event ev = { .type = EV_CLUSTER_CREATE, .cluster = q->cluster_id };
+    struct adv_err err = { 0 };
 
+    if (!api_may(&call->caller, ROLE_ADMIN, q->cluster_id, NULL, NULL)) { /* whether there is one or not */
+        (void) adv_err_set_reason(&err, ADV_PERMISSION_DENIED, "ROLE_TOO_LOW", "%s is no admin of clusters of that name",
+                                  call->caller.principal);
+        call->ops->fail(call, &err);
+        return;
+    }
     api_write(call, req, q->request_id, &ev, create_built);
 }
 

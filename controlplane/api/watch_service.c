@@ -28,7 +28,8 @@ struct watch {
     struct api_call *call;
     bool kinds[RESOURCE_KIND_END_];
     char cluster[65]; /* "" for all */
-    char filter[17];  /* hash of kinds, cluster and principal */
+    char filter[17];  /* hash of kinds, cluster, principal and its rights */
+    uint64_t rights;  /* of the caller when it began */
     char **names;     /* what existed at the start: "<cluster>/<key>" */
     uint8_t *name_kinds;
     size_t n_names, next_name;
@@ -162,10 +163,57 @@ static void cut_off(struct watch *w)
     w->call->ops->fail(w->call, &err);
 }
 
-static bool wanted(const struct watch *w, const struct change *ch)
+static uint64_t rights_of(const struct api_call *call)
 {
-    return w->kinds[ch->kind] && (!w->cluster[0] || adv_streq(w->cluster, ch->cluster)) &&
-           api_may(&w->call->caller, ROLE_READER, ch->cluster, NULL, NULL);
+    return call->caller.identity ? identity_rights(call->caller.identity) : 0;
+}
+
+/* What the caller may see is another thing than when the watch began: what it was told no longer holds together. */
+static bool ended_by_rights(struct watch *w)
+{
+    struct adv_err err = { 0 };
+
+    if (rights_of(w->call) == w->rights)
+        return false;
+    (void) adv_err_set_reason(&err, ADV_ABORTED, "PERMISSIONS_CHANGED",
+                              "what %.100s may see has changed: start again without a token", w->call->caller.principal);
+    w->call->ops->fail(w->call, &err);
+    return true;
+}
+
+static bool visible(struct api *api, const struct watch *w, const struct change *ch)
+{
+    const struct api_caller *caller = &w->call->caller;
+    char uid[64];
+    const char *rest;
+    uint32_t index;
+    struct cluster *c;
+    struct job *j;
+
+    if (!api_may_see_cluster(caller, ch->cluster))
+        return false;
+    if (api_may_see_all(caller, ch->cluster))
+        return true;
+    switch ((int) ch->kind) {
+    case RESOURCE_CLUSTER:
+    case RESOURCE_NODE:
+        return true;
+    case RESOURCE_JOB:
+    case RESOURCE_ATTEMPT:
+    case RESOURCE_ANOMALY:
+    case RESOURCE_ADVICE:
+    case RESOURCE_ACTION:
+        c = fleet_find_cluster(turn_fleet(api->turn), ch->cluster);
+        j = c && resource_key_parse(ch->key, uid, &index, &rest) ? fleet_find_job_uid(c, uid) : NULL;
+        return j && api_may_see_job(caller, j);
+    default:
+        return false;
+    }
+}
+
+static bool wanted(struct api *api, const struct watch *w, const struct change *ch)
+{
+    return w->kinds[ch->kind] && (!w->cluster[0] || adv_streq(w->cluster, ch->cluster)) && visible(api, w, ch);
 }
 
 /* Sends what there is while the transport takes it. Memory equals the store. */
@@ -176,7 +224,7 @@ static void pump(struct api *api, struct watch *w)
     bool gone;
     int r = 0;
 
-    if (!w->begun || w->call->ops->ended(w->call))
+    if (!w->begun || w->call->ops->ended(w->call) || ended_by_rights(w))
         return;
     while (r == 0 && w->call->ops->queued_bytes(w->call) < QUEUE_HIGH_BYTES) {
         if (w->next_name < w->n_names) {
@@ -191,7 +239,7 @@ static void pump(struct api *api, struct watch *w)
                            w->seq, true);
         } else if ((ch = watchlog_after(log, w->seq, &gone))) {
             w->seq = ch->seq;
-            if (!wanted(w, ch))
+            if (!wanted(api, w, ch))
                 continue;
             r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_CHANGED, ch->kind, ch->cluster,
                            ch->key, ch->revision, ch->seq, true);
@@ -263,7 +311,7 @@ static bool collect(struct api *api, struct watch *w)
 
     for (struct cluster *c = turn_fleet(api->turn)->clusters; c; c = c->hh.next) {
         if ((w->cluster[0] && !adv_streq(w->cluster, c->name)) ||
-            !api_may(&w->call->caller, ROLE_READER, c->name, NULL, NULL))
+            !api_may_see_cluster(&w->call->caller, c->name))
             continue;
         if (!add_name(w, &cap, RESOURCE_CLUSTER, c, c))
             return false;
@@ -305,7 +353,8 @@ static int begin(struct api *api, struct watch *w, const Advisor__V1__WatchReque
         w->kinds[k] = k != RESOURCE_AUDIT;
     if (!all)
         (void) snprintf(w->cluster, sizeof(w->cluster), "%s", c->name);
-    r = snprintf(text, sizeof(text), "%s|%s|", w->cluster, w->call->caller.principal);
+    w->rights = rights_of(w->call);
+    r = snprintf(text, sizeof(text), "%s|%s|%llx|", w->cluster, w->call->caller.principal, (unsigned long long) w->rights);
     for (int k = RESOURCE_CLUSTER; k < RESOURCE_KIND_END_; k++)
         text[r++] = w->kinds[k] ? '1' : '0';
     if ((r = adv_sha256(text, (size_t) r, raw, err)) < 0)
@@ -424,6 +473,8 @@ void watch_service_tick(struct api *api)
     if (!turn_ready(api->turn))
         return;
     DL_FOREACH_SAFE (api->watches, w, next) {
+        if (w->begun && !w->call->ops->ended(w->call) && ended_by_rights(w))
+            continue;
         if (w->begun && w->synced && now_us - w->sent_mono_us > (int64_t) api->cfg.bookmark_ms * 1000 &&
             !w->call->ops->ended(w->call))
             (void) send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_BOOKMARK, RESOURCE_NONE, "", "", 0,

@@ -57,6 +57,7 @@ struct identity {
     struct role_rights limit;
     int64_t expires_s;
     struct grants *grants;
+    uint64_t rights;     /* digest of grants */
     uint64_t generation; /* of auth, when grants were looked up */
 };
 
@@ -148,15 +149,18 @@ static bool issuer_stands(const struct identity *id)
 static bool resolve(struct identity *id)
 {
     struct role_rights limit = id->limit;
+    /* an agent's rights are its cluster's and no matter of bindings */
+    size_t n_names = role_rights_include(limit, ROLE_AGENT) ? 0 : id->n_names;
     struct grants *g;
 
     if (id->issuer && !issuer_stands(id))
         limit = (struct role_rights) { 0 };
-    g = bindings_resolve(id->auth->bindings, (const char *const *) id->names, id->n_names, limit, id->issuer != NULL);
+    g = bindings_resolve(id->auth->bindings, (const char *const *) id->names, n_names, limit, id->issuer != NULL);
     if (!g)
         return false;
     (void) grants_free(id->grants);
     id->grants = g;
+    id->rights = grants_digest(g);
     id->generation = id->auth->generation;
     return true;
 }
@@ -166,6 +170,11 @@ const struct grants *identity_grants(struct identity *id)
     if (id->generation == id->auth->generation || resolve(id))
         return id->grants;
     return grants_nothing(); /* without memory nobody may do anything */
+}
+
+uint64_t identity_rights(struct identity *id)
+{
+    return identity_grants(id) == grants_nothing() ? 0 : id->rights;
 }
 
 /* ---- certificates ------------------------------------------------------------------------------------------------- */
@@ -302,29 +311,41 @@ static int check_token(struct auth *a, const char *token, size_t len, int64_t no
     return *ret ? 0 : adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
 }
 
+static const char scheme[] = "Bearer ";
+
+static struct cached *find_cached(struct auth *a, const char *value, size_t len, uint8_t ret_sha256[ADV_SHA256_LEN])
+{
+    struct cached *c = NULL;
+
+    if (len < strlen(scheme) || strncasecmp(value, scheme, strlen(scheme)) != 0 ||
+        adv_sha256(value + strlen(scheme), len - strlen(scheme), ret_sha256, NULL) < 0)
+        return NULL;
+    HASH_FIND(hh, a->cache, ret_sha256, ADV_SHA256_LEN, c);
+    return c;
+}
+
+struct identity *auth_by_header_again(struct auth *a, const char *value, size_t len, int64_t now_s)
+{
+    uint8_t sha256[ADV_SHA256_LEN];
+    struct cached *c = find_cached(a, value, len, sha256);
+
+    return c && now_s < c->id->expires_s ? identity_ref(c->id) : NULL;
+}
+
 int auth_by_header(struct auth *a, const char *value, size_t len, int64_t now_s, struct identity **ret,
                    struct adv_err *err)
 {
-    static const char scheme[] = "Bearer ";
-    uint8_t sha256[ADV_SHA256_LEN];
-    struct cached *c = NULL;
+    uint8_t sha256[ADV_SHA256_LEN] = { 0 };
+    struct cached *c = find_cached(a, value, len, sha256);
     int r;
 
     if (len < strlen(scheme) || strncasecmp(value, scheme, strlen(scheme)) != 0)
         return adv_err_set_reason(err, ADV_UNAUTHENTICATED, "AUTHORIZATION_MALFORMED",
                                   "authorization: expected \"Bearer <token>\"");
-    value += strlen(scheme);
-    len -= strlen(scheme);
-    if ((r = adv_sha256(value, len, sha256, err)) < 0)
-        return r;
-    HASH_FIND(hh, a->cache, sha256, ADV_SHA256_LEN, c);
-    if (c && now_s < c->id->expires_s) {
-        *ret = identity_ref(c->id);
-        return 0;
-    }
     if (c)
-        cache_drop(a, c); /* the check below says why */
-    if ((r = check_token(a, value, len, now_s, ret, err)) == 0)
+        cache_drop(a, c); /* the check says whether it is still good */
+    r = check_token(a, value + strlen(scheme), len - strlen(scheme), now_s, ret, err);
+    if (r == 0 && !find_cached(a, value, len, sha256))
         cache_put(a, sha256, *ret);
     return r;
 }

@@ -46,6 +46,10 @@ bool auth_name_parse(const char *uri, struct auth_name *ret);
  * NULL: no memory. Owner: caller, identity_unref(). @expires_s: 0 for never. */
 adv_must_check struct identity *auth_by_certificate(struct auth *a, const struct auth_name *name, int64_t expires_s);
 
+/* The same header as in a call before, if its token was good then and still is; NULL otherwise, which says nothing. Owner:
+ * caller. */
+struct identity *auth_by_header_again(struct auth *a, const char *value, size_t len, int64_t now_s);
+
 /* From the value of an "authorization" header: "Bearer <token>".
  * Errors: -ADV_UNAUTHENTICATED (AUTHORIZATION_MALFORMED, and the reasons of jwt.h); -ADV_UNAVAILABLE,
  *         TOKEN_KEYS_UNAVAILABLE (the issuer's keys are being read: try again after retry_after_ms);
@@ -62,6 +66,8 @@ int64_t identity_expires_s(const struct identity *id);     /* 0: never */
 
 /* As of now; borrowed until the loop goes on. Never NULL. */
 const struct grants *identity_grants(struct identity *id);
+/* A number that changes when what it may do changes. */
+uint64_t identity_rights(struct identity *id);
 
 ADV_DEFINE_CLEANUP(identity, identity_unref);
 

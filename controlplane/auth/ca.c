@@ -20,6 +20,8 @@
 #define TOKEN_BYTES    32
 
 struct ca {
+    char *cert_path, *key_path;
+    struct stat stat[2]; /* of these, when they were read last, good or bad */
     X509 *cert;
     EVP_PKEY *key;
     char *pem; /* the whole certificate file */
@@ -51,7 +53,7 @@ static int64_t time_s(const ASN1_TIME *t)
 
 /* ---- the authority ---------------------------------------------------------------------------------------------- */
 
-static int slurp(const char *path, char **ret, struct adv_err *err)
+static int slurp(const char *path, struct stat *st, char **ret, struct adv_err *err)
 {
     adv_auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
     ADV_AUTO_DONE(adv_buf) b;
@@ -59,6 +61,8 @@ static int slurp(const char *path, char **ret, struct adv_err *err)
     ssize_t n = -1;
 
     adv_buf_init(&b, MAX_FILE_BYTES);
+    if (fd >= 0 && fstat(fd, st) < 0)
+        return adv_err_set_errno(err, ADV_NOT_FOUND, errno, "%.180s", path);
     while (fd >= 0 && (n = read(fd, chunk, sizeof(chunk))) > 0)
         if (adv_buf_append(&b, chunk, (size_t) n) < 0)
             return adv_err_set(err, ADV_INVALID_ARGUMENT, "%.180s: too large for a PEM file", path);
@@ -101,39 +105,85 @@ static int check_ca(const struct ca *ca, const char *cert_path, const char *key_
     return 0;
 }
 
-int ca_load(const char *cert_path, const char *key_path, int64_t now_s, struct ca **ret, struct adv_err *err)
+/* Fills all but the paths. */
+static int load(struct ca *ca, struct stat st[2], int64_t now_s, struct adv_err *err)
 {
-    ADV_AUTO(ca) ca = calloc(1, sizeof(*ca));
     char *key_pem = NULL;
     BIO *cert_bio = NULL, *key_bio = NULL;
     int r;
 
-    if (!ca)
-        return no_memory(err);
-    if ((r = slurp(cert_path, &ca->pem, err)) < 0 || (r = slurp(key_path, &key_pem, err)) < 0)
+    if ((r = slurp(ca->cert_path, &st[0], &ca->pem, err)) < 0 || (r = slurp(ca->key_path, &st[1], &key_pem, err)) < 0)
         return r;
     cert_bio = BIO_new_mem_buf(ca->pem, -1);
     key_bio = BIO_new_mem_buf(key_pem, -1);
     ca->cert = cert_bio ? PEM_read_bio_X509(cert_bio, NULL, no_password, NULL) : NULL;
     ca->key = key_bio ? PEM_read_bio_PrivateKey(key_bio, NULL, no_password, NULL) : NULL;
     ca->not_after_s = ca->cert ? time_s(X509_get0_notAfter(ca->cert)) : 0;
-    r = check_ca(ca, cert_path, key_path, now_s, err);
+    r = check_ca(ca, ca->cert_path, ca->key_path, now_s, err);
     BIO_free(cert_bio);
     BIO_free(key_bio);
     forget(key_pem);
     ERR_clear_error();
-    if (r == 0)
+    return r;
+}
+
+static void forget_loaded(struct ca *ca)
+{
+    X509_free(ca->cert);
+    EVP_PKEY_free(ca->key);
+    free(ca->pem);
+    ca->cert = NULL;
+    ca->key = NULL;
+    ca->pem = NULL;
+}
+
+int ca_load(const char *cert_path, const char *key_path, int64_t now_s, struct ca **ret, struct adv_err *err)
+{
+    ADV_AUTO(ca) ca = calloc(1, sizeof(*ca));
+    int r;
+
+    if (!ca || !(ca->cert_path = strdup(cert_path)) || !(ca->key_path = strdup(key_path)))
+        return no_memory(err);
+    if ((r = load(ca, ca->stat, now_s, err)) == 0)
         *ret = ADV_STEAL(ca);
     return r;
+}
+
+static bool same_file(const char *path, const struct stat *a)
+{
+    struct stat b;
+
+    return stat(path, &b) == 0 && a->st_ino == b.st_ino && a->st_size == b.st_size &&
+           a->st_mtim.tv_sec == b.st_mtim.tv_sec && a->st_mtim.tv_nsec == b.st_mtim.tv_nsec;
+}
+
+int ca_refresh(struct ca *ca, int64_t now_s, struct adv_err *err)
+{
+    struct ca fresh = { .cert_path = ca->cert_path, .key_path = ca->key_path };
+    int r;
+
+    if (same_file(ca->cert_path, &ca->stat[0]) && same_file(ca->key_path, &ca->stat[1]))
+        return 0;
+    r = load(&fresh, ca->stat, now_s, err);
+    if (r < 0) {
+        forget_loaded(&fresh);
+        return r;
+    }
+    forget_loaded(ca);
+    ca->cert = fresh.cert;
+    ca->key = fresh.key;
+    ca->pem = fresh.pem;
+    ca->not_after_s = fresh.not_after_s;
+    return 0;
 }
 
 struct ca *ca_free(struct ca *ca)
 {
     if (!ca)
         return NULL;
-    X509_free(ca->cert);
-    EVP_PKEY_free(ca->key);
-    free(ca->pem);
+    forget_loaded(ca);
+    free(ca->cert_path);
+    free(ca->key_path);
     free(ca);
     return NULL;
 }

@@ -7,8 +7,8 @@
  * A certificate is bound to one cluster by its URI name "advisor:agent:<cluster>". Of a signing request only the public key
  * is used; its signature proves that the sender holds the private one, which never leaves the agent's host.
  *
- * Pure but for ca_load() (reads two files) and the random source. Thread: loop thread.  Blocks: ca_load(); an issue
- * takes some 100 us with an EC key, 2 ms with RSA. */
+ * Pure but for ca_load() and ca_refresh() (read two files) and the random source. Thread: loop thread.  Blocks: those two;
+ * an issue takes some 100 us with an EC key, 2 ms with RSA. */
 
 #include <stdint.h>
 
@@ -24,6 +24,9 @@ struct ca;
 adv_must_check int ca_load(const char *cert_path, const char *key_path, int64_t now_s, struct ca **ret,
                            struct adv_err *err);
 struct ca *ca_free(struct ca *ca); /* returns NULL, tolerates NULL */
+
+/* Loads the files anew if they have changed; bad ones leave the old ones in force, with an error. */
+adv_must_check int ca_refresh(struct ca *ca, int64_t now_s, struct adv_err *err);
 
 struct ca_request {
     const char *cluster;

@@ -131,6 +131,29 @@ static struct quota_entry *entry_of(struct quota *q, const char *who, int64_t no
     return e;
 }
 
+static int wait_ms(const struct quota *q, const struct quota_entry *e)
+{
+    return (int) ((ONE - e->tokens) / q->cfg.per_second / 1000) + 1;
+}
+
+bool quota_spent(struct quota *q, const char *who, int64_t now_us, int *ret_retry_after_ms)
+{
+    struct quota_entry *e = NULL;
+
+    if (!q->cfg.per_second)
+        return false;
+    HASH_FIND_STR(q->by_who, who, e);
+    if (!e && HASH_COUNT(q->by_who) >= q->cfg.max_entries)
+        e = &q->shared;
+    if (!e)
+        return false;
+    refill(q, e, now_us);
+    if (e->tokens >= ONE)
+        return false;
+    *ret_retry_after_ms = wait_ms(q, e);
+    return true;
+}
+
 int quota_begin(struct quota *q, const char *who, int64_t now_us, struct quota_entry **ret, struct adv_err *err)
 {
     struct quota_entry *e = entry_of(q, who, now_us);
@@ -147,7 +170,7 @@ int quota_begin(struct quota *q, const char *who, int64_t now_us, struct quota_e
         (void) adv_err_set_reason(err, ADV_RESOURCE_EXHAUSTED, "RATE_LIMITED", "%.100s makes more than %u calls a second",
                                   who, q->cfg.per_second);
         if (err)
-            err->retry_after_ms = (int) ((ONE - e->tokens) / q->cfg.per_second / 1000) + 1;
+            err->retry_after_ms = wait_ms(q, e);
         return -ADV_RESOURCE_EXHAUSTED;
     }
     if (q->cfg.per_second)

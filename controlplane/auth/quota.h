@@ -37,6 +37,9 @@ adv_must_check int quota_begin(struct quota *q, const char *who, int64_t now_us,
                                 struct adv_err *err);
 void quota_end(struct quota *q, struct quota_entry *e); /* tolerates NULL */
 
+/* A call of @who would be refused for its rate; nothing is counted. @ret_retry_after_ms as in quota_begin(). */
+bool quota_spent(struct quota *q, const char *who, int64_t now_us, int *ret_retry_after_ms);
+
 size_t quota_count(const struct quota *q);
 
 ADV_DEFINE_CLEANUP(quota, quota_free);

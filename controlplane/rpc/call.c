@@ -384,8 +384,8 @@ void rpc_call_fail(struct rpc_call *call, const struct adv_err *err)
     finish(call);
 }
 
-/* The door's or the table's no. */
-static void refuse(struct rpc_call *call, const struct adv_err *err)
+/* The door's or the table's no, or a handler's. */
+void rpc_call_refuse(struct rpc_call *call, const struct adv_err *err)
 {
     call->srv->stats.calls_refused++;
     rpc_call_fail(call, err);
@@ -444,7 +444,7 @@ static void on_recv(struct rpc_tag *tag, bool ok)
         /* too late */
     } else if (bb) {
         if (decode(call, bb, &msg, &err) < 0)
-            refuse(call, &err);
+            rpc_call_refuse(call, &err);
         else
             call->method->on_message(call, msg);
         if (!client_streams(call) && !call->finishing)
@@ -456,7 +456,7 @@ static void on_recv(struct rpc_tag *tag, bool ok)
     } else {
         (void) adv_err_set_reason(&err, ADV_INVALID_ARGUMENT, "NO_REQUEST",
                                   "the request message is missing");
-        refuse(call, &err);
+        rpc_call_refuse(call, &err);
     }
     grpc_byte_buffer_destroy(bb);
     done(call);
@@ -501,10 +501,10 @@ void rpc_call_begin(struct rpc_call *call)
             &err, ADV_UNIMPLEMENTED, "UNKNOWN_METHOD", "no such method: %.*s",
             (int) adv_utf8_cut(GRPC_SLICE_START_PTR(*path), GRPC_SLICE_LENGTH(*path), 120),
             (const char *) GRPC_SLICE_START_PTR(*path));
-        refuse(call, &err);
+        rpc_call_refuse(call, &err);
     } else if (!entry->builtin && srv->cfg.authorize &&
                srv->cfg.authorize(srv->cfg.user, call, &err) < 0) {
-        refuse(call, &err);
+        rpc_call_refuse(call, &err);
     } else {
         call->opened = true;
         if (call->method->on_open)
@@ -683,7 +683,7 @@ int64_t rpc_call_deadline_mono_us(const struct rpc_call *call)
 const struct rpc_peer *rpc_call_peer(struct rpc_call *call)
 {
     if (!call->peer && call->call)
-        call->peer = rpc_peer_new(call->call);
+        call->peer = rpc_peer_new(call->call, call->srv->tls);
     return call->peer;
 }
 

@@ -171,7 +171,7 @@ int rpc_reflection_new(struct rpc_server *srv, const struct rpc_method *table, s
 void rpc_reflection_free(struct rpc_server *srv);
 
 /* peer.c */
-struct rpc_peer *rpc_peer_new(grpc_call *call);
+struct rpc_peer *rpc_peer_new(grpc_call *call, const struct rpc_tls *tls);
 struct rpc_peer *rpc_peer_free(struct rpc_peer *peer);
 
 /* status.c: packed google.rpc.Status. Returns false when there is no memory. */

@@ -66,7 +66,34 @@ static bool collect(const grpc_auth_context *ctx, const char *name, char *values
     return true;
 }
 
-static void fingerprint(const grpc_auth_property *pem, char out[65])
+static int64_t time_s(const ASN1_TIME *t)
+{
+    int days = 0, seconds = 0;
+    ASN1_TIME *epoch = ASN1_TIME_set(NULL, 0);
+    bool ok = epoch && ASN1_TIME_diff(&days, &seconds, epoch, t) == 1;
+
+    ASN1_TIME_free(epoch);
+    return ok ? (int64_t) days * 86400 + seconds : 0;
+}
+
+static void serial(const X509 *x, char out[41])
+{
+    BIGNUM *n = ASN1_INTEGER_to_BN(X509_get0_serialNumber(x), NULL);
+    char *hex = n && !BN_is_negative(n) ? BN_bn2hex(n) : NULL;
+    const char *p = hex;
+    size_t len = 0;
+
+    while (p && *p == '0')
+        p++;
+    if (p && strlen(p) <= 40)
+        for (; p[len]; len++)
+            out[len] = p[len] >= 'A' && p[len] <= 'F' ? (char) (p[len] - 'A' + 'a') : p[len];
+    out[len] = '\0';
+    OPENSSL_free(hex);
+    BN_free(n);
+}
+
+static void read_cert(const grpc_auth_property *pem, const struct rpc_tls *tls, struct rpc_peer *pub)
 {
     uint8_t digest[EVP_MAX_MD_SIZE];
     unsigned int n = 0;
@@ -74,13 +101,19 @@ static void fingerprint(const grpc_auth_property *pem, char out[65])
     X509 *x = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
 
     if (x && X509_digest(x, EVP_sha256(), digest, &n) == 1 && n == 32)
-        (void) adv_hex(digest, 32, out);
+        (void) adv_hex(digest, 32, pub->cert_sha256);
+    if (x) {
+        serial(x, pub->cert_serial);
+        pub->cert_not_before_s = time_s(X509_get0_notBefore(x));
+        pub->cert_not_after_s = time_s(X509_get0_notAfter(x));
+        pub->by_second_ca = rpc_tls_by_second_ca(tls, x);
+    }
     X509_free(x);
     BIO_free(bio);
     ERR_clear_error();
 }
 
-struct rpc_peer *rpc_peer_new(grpc_call *call)
+struct rpc_peer *rpc_peer_new(grpc_call *call, const struct rpc_tls *tls)
 {
     struct peer *p = calloc(1, sizeof(*p));
     grpc_auth_context *ctx = grpc_call_auth_context(call);
@@ -99,7 +132,7 @@ struct rpc_peer *rpc_peer_new(grpc_call *call)
         ok = collect(ctx, GRPC_X509_SAN_PROPERTY_NAME, p->sans, &p->pub.n_sans) &&
              collect(ctx, GRPC_PEER_URI_PROPERTY_NAME, p->uris, &p->pub.n_uris);
         if (pem)
-            fingerprint(pem, p->pub.cert_sha256);
+            read_cert(pem, tls, &p->pub);
     }
     gpr_free(addr);
     if (ctx)

@@ -80,6 +80,8 @@ struct rpc_config {
     size_t n_listen;
     bool insecure; /* no TLS; only for loopback and unix addresses */
     const char *cert_file, *key_file, *ca_file;
+    const char *second_ca_file; /* NULL or "": none. Signs clients too, whose peer then says by_second_ca; of another
+                                 * name than those in ca_file, with pathlen:0 */
     enum rpc_client_cert client_cert;
     int tls_check_ms; /* how often the files are looked at: 10,000 */
 
@@ -166,6 +168,9 @@ struct rpc_peer {
     size_t n_uris;
     const char *address;  /* "ipv4:10.0.0.1:5555", "unix:" */
     char cert_sha256[65]; /* hex of the certificate's DER; "" without one */
+    char cert_serial[41]; /* lower-case hex without zeros in front; "" without one, or when it is longer */
+    int64_t cert_not_before_s, cert_not_after_s; /* since 1970 */
+    bool by_second_ca;
 };
 /* Who calls. Owner: borrowed, valid as long as the call. NULL when memory is gone or the call has
  * ended before the first question. */
@@ -182,6 +187,9 @@ const char *rpc_call_metadata(const struct rpc_call *call, const char *key, size
 /* The one answer of RPC_UNARY and RPC_CLIENT_STREAM, with status OK. @msg is packed before the
  * return. */
 void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *msg);
+
+/* rpc_call_fail() of a caller who may not call, from within on_open: counted as refused. */
+void rpc_call_refuse(struct rpc_call *call, const struct adv_err *err);
 
 /* Ends any call with a status made from @err: code, message, and details ErrorInfo (reason, or the
  * code's name), BadRequest (field), RetryInfo (retry_after_ms). What a stream has queued is

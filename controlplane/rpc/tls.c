@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Core asks a "config fetcher" at each handshake. Its answer is UNCHANGED unless a new generation
+/* Two authorities may sign clients: the one for everybody, and a second one whose certificates are marked, so that what it
+ * may vouch for can be narrower. Core is given both as one list of roots; which of the two signed a certificate is told by
+ * the issuer's name, which OpenSSL has matched to the root's subject when it verified. So the names have to differ, and the
+ * second one may have no authorities below it.
+ *
+ * Core asks a "config fetcher" at each handshake. Its answer is UNCHANGED unless a new generation
  * was published, so it costs a lock. Files are checked with OpenSSL before they are published:
  * certificate and key parse, belong together, the CA file holds a certificate. (Core would keep the
  * old certificate too, but with nothing better than a log line.)
@@ -14,6 +19,7 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
+#include <openssl/x509v3.h>
 #include <pthread.h>
 #include <sys/stat.h>
 
@@ -22,7 +28,7 @@
 
 #define MAX_FILE_BYTES (1 << 20)
 
-enum { CERT, KEY, CA, N_FILES };
+enum { CERT, KEY, CA, SECOND_CA, N_FILES };
 
 struct listener {
     struct listener *next;
@@ -32,8 +38,9 @@ struct listener {
 
 struct rpc_tls {
     enum rpc_client_cert client_cert;
-    char *path[N_FILES];
+    char *path[N_FILES]; /* NULL for SECOND_CA when there is none */
     struct stat stat[N_FILES];
+    X509_NAME *second_ca; /* its subject; NULL: none, or the same certificate is in CA too */
     struct listener *listeners;
     pthread_mutex_t lock;
     char *pem[N_FILES];  /* guarded by the lock */
@@ -73,11 +80,38 @@ static X509 *parse_cert(const char *pem)
     return x;
 }
 
-static int check(struct rpc_tls *tls, char *const pem[N_FILES], struct adv_err *err)
+/* Whether the second authority may stand beside those of @pem, and its name if it is to be told apart from them. */
+static int check_second(const struct rpc_tls *tls, const char *pem, X509 *second, X509_NAME **ret, struct adv_err *err)
+{
+    BIO *bio = BIO_new_mem_buf(pem, -1);
+    X509 *x;
+    bool same = false, clash = false;
+
+    while (bio && (x = PEM_read_bio_X509(bio, NULL, NULL, NULL))) {
+        if (X509_cmp(x, second) == 0)
+            same = true;
+        else if (X509_NAME_cmp(X509_get_subject_name(x), X509_get_subject_name(second)) == 0)
+            clash = true;
+        X509_free(x);
+    }
+    BIO_free(bio);
+    if (same)
+        return 0;
+    if (clash)
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "%.100s and %.100s: two authorities of one name, expected two names",
+                           tls->path[CA], tls->path[SECOND_CA]);
+    if (X509_check_ca(second) != 1 || X509_get_pathlen(second) != 0)
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "%.180s: expected basicConstraints CA:TRUE, pathlen:0",
+                           tls->path[SECOND_CA]);
+    *ret = X509_NAME_dup(X509_get_subject_name(second));
+    return *ret ? 0 : adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
+}
+
+static int check(struct rpc_tls *tls, char *const pem[N_FILES], X509_NAME **ret_second, struct adv_err *err)
 {
     BIO *bio = BIO_new_mem_buf(pem[KEY], -1);
     EVP_PKEY *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, NULL, NULL) : NULL;
-    X509 *cert = parse_cert(pem[CERT]), *ca = parse_cert(pem[CA]);
+    X509 *cert = parse_cert(pem[CERT]), *ca = parse_cert(pem[CA]), *second = pem[SECOND_CA] ? parse_cert(pem[SECOND_CA]) : NULL;
     int r = 0;
 
     if (!cert)
@@ -89,6 +123,11 @@ static int check(struct rpc_tls *tls, char *const pem[N_FILES], struct adv_err *
                         tls->path[KEY], tls->path[CERT]);
     else if (!ca)
         r = adv_err_set(err, ADV_INVALID_ARGUMENT, "%.180s: no certificate in it", tls->path[CA]);
+    else if (pem[SECOND_CA] && !second)
+        r = adv_err_set(err, ADV_INVALID_ARGUMENT, "%.180s: no certificate in it", tls->path[SECOND_CA]);
+    else if (second)
+        r = check_second(tls, pem[CA], second, ret_second, err);
+    X509_free(second);
     X509_free(ca);
     X509_free(cert);
     EVP_PKEY_free(key);
@@ -103,6 +142,8 @@ static bool unchanged(const struct rpc_tls *tls)
         const struct stat *a = &tls->stat[i];
         struct stat b;
 
+        if (!tls->path[i])
+            continue;
         if (stat(tls->path[i], &b) < 0 || a->st_ino != b.st_ino || a->st_size != b.st_size ||
             a->st_mtim.tv_sec != b.st_mtim.tv_sec || a->st_mtim.tv_nsec != b.st_mtim.tv_nsec)
             return false;
@@ -110,18 +151,43 @@ static bool unchanged(const struct rpc_tls *tls)
     return true;
 }
 
+/* Roots of both authorities in one text. */
+static int append(char **text, const char *more, struct adv_err *err)
+{
+    char *both;
+
+    if (asprintf(&both, "%s\n%s", *text, more) < 0)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
+    free(*text);
+    *text = both;
+    return 0;
+}
+
+bool rpc_tls_by_second_ca(const struct rpc_tls *tls, const X509 *cert)
+{
+    return tls->second_ca && X509_NAME_cmp(X509_get_issuer_name(cert), tls->second_ca) == 0;
+}
+
 int rpc_tls_reload(struct rpc_tls *tls, bool only_if_changed, struct adv_err *err)
 {
     char *pem[N_FILES] = { NULL };
+    X509_NAME *second = NULL;
     int r = 0;
 
     if (only_if_changed && unchanged(tls))
         return 0;
     for (int i = 0; r == 0 && i < N_FILES; i++)
-        r = slurp(tls->path[i], &tls->stat[i], &pem[i], err);
+        if (tls->path[i])
+            r = slurp(tls->path[i], &tls->stat[i], &pem[i], err);
     if (r == 0)
-        r = check(tls, pem, err);
+        r = check(tls, pem, &second, err);
+    if (r == 0 && pem[SECOND_CA])
+        r = append(&pem[CA], pem[SECOND_CA], err);
     if (r == 0) {
+        X509_NAME *was = tls->second_ca;
+
+        tls->second_ca = second; /* of the loop thread, as is its reader */
+        second = was;
         (void) pthread_mutex_lock(&tls->lock);
         for (int i = 0; i < N_FILES; i++) {
             char *old = tls->pem[i];
@@ -134,6 +200,7 @@ int rpc_tls_reload(struct rpc_tls *tls, bool only_if_changed, struct adv_err *er
     }
     for (int i = 0; i < N_FILES; i++)
         free(pem[i]);
+    X509_NAME_free(second);
     return r;
 }
 
@@ -177,7 +244,7 @@ grpc_server_credentials *rpc_tls_credentials(struct rpc_tls *tls)
 
 int rpc_tls_new(const struct rpc_config *cfg, struct rpc_tls **ret, struct adv_err *err)
 {
-    const char *const paths[N_FILES] = { cfg->cert_file, cfg->key_file, cfg->ca_file };
+    const char *const paths[N_FILES] = { cfg->cert_file, cfg->key_file, cfg->ca_file, cfg->second_ca_file };
     struct rpc_tls *tls = calloc(1, sizeof(*tls));
 
     if (!tls)
@@ -186,6 +253,8 @@ int rpc_tls_new(const struct rpc_config *cfg, struct rpc_tls **ret, struct adv_e
     (void) pthread_mutex_init(&tls->lock, NULL);
     int r = 0;
     for (int i = 0; r == 0 && i < N_FILES; i++) {
+        if (i == SECOND_CA && (!paths[i] || !*paths[i]))
+            continue;
         if (!paths[i] || !*paths[i])
             r = adv_err_set(err, ADV_INVALID_ARGUMENT,
                             "certificate, key and CA files are all needed for TLS");
@@ -214,6 +283,7 @@ struct rpc_tls *rpc_tls_free(struct rpc_tls *tls)
         free(tls->path[i]);
         free(tls->pem[i]);
     }
+    X509_NAME_free(tls->second_ca);
     (void) pthread_mutex_destroy(&tls->lock);
     free(tls);
     return NULL;

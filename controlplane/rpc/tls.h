@@ -7,13 +7,14 @@
  * Thread: loop thread; the fetcher that core calls for each handshake takes a lock. */
 
 #include <grpc/grpc_security.h>
+#include <openssl/x509.h>
 
 #include "common/err.h"
 #include "controlplane/rpc/rpc.h"
 
 struct rpc_tls;
 
-/* Reads and checks the three files.
+/* Reads and checks the files.
  * Errors: -ADV_NOT_FOUND, -ADV_PERMISSION_DENIED, -ADV_INVALID_ARGUMENT (not PEM, key does not
  *         fit), -ADV_RESOURCE_EXHAUSTED. */
 adv_must_check int rpc_tls_new(const struct rpc_config *cfg, struct rpc_tls **ret,
@@ -24,6 +25,9 @@ struct rpc_tls *rpc_tls_free(struct rpc_tls *tls);
 /* Reads again; the next handshake uses what was read. On an error the old files stay in use.
  * With @only_if_changed nothing is read while times and sizes are the same. */
 adv_must_check int rpc_tls_reload(struct rpc_tls *tls, bool only_if_changed, struct adv_err *err);
+
+/* Whether the second authority signed this certificate, which core has verified. Loop thread. */
+bool rpc_tls_by_second_ca(const struct rpc_tls *tls, const X509 *cert);
 
 /* One for each listen address; the caller releases it with grpc_server_credentials_release(). NULL:
  * no memory. */

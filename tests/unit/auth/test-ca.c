@@ -273,6 +273,31 @@ Test(ca, files_that_are_no_authority)
     cr_assert_null(ca);
 }
 
+Test(ca, files_may_change)
+{
+    int len;
+    EVP_PKEY *key = mint_key("P-256");
+    uint8_t *csr = request(key, &len);
+    ADV_AUTO(ca) ca = loaded();
+    struct ca_cert c = { 0 };
+    struct adv_err err = { 0 };
+    const struct ca_request req = { "alpha", csr, (size_t) len, NOW, NOW + 100000000 };
+
+    cr_assert_eq(ca_refresh(ca, NOW, &err), 0);
+    make_ca("P-256", "critical,CA:FALSE", NOW - 100, NOW + 5000);
+    cr_assert_eq(ca_refresh(ca, NOW, &err), -ADV_INVALID_ARGUMENT);
+    cr_assert_eq(ca_issue(ca, &req, &c, NULL), 0);
+    cr_assert_eq(c.not_after_s, NOW + 1000000, "the old one stays");
+    free(c.chain_pem);
+    make_ca("RSA", "critical,CA:TRUE", NOW - 100, NOW + 5000);
+    cr_assert_eq(ca_refresh(ca, NOW, &err), 0, "%s", err.msg);
+    cr_assert_eq(ca_issue(ca, &req, &c, NULL), 0);
+    cr_assert_eq(c.not_after_s, NOW + 5000);
+    free(c.chain_pem);
+    OPENSSL_free(csr);
+    EVP_PKEY_free(key);
+}
+
 Test(ca, serials)
 {
     static const struct {

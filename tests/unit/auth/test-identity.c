@@ -150,8 +150,12 @@ Test(identity, a_token_and_what_its_claims_name)
     cr_assert_eq(identity_expires_s(id), 2000);
     cr_assert(grants_allow(identity_grants(id), ROLE_OPERATOR, "a", NULL, NULL, "joe"));
     cr_assert(!grants_allow(identity_grants(id), ROLE_OPERATOR, "b", NULL, NULL, "joe"));
-    ADV_AUTO(identity) again = by_token(token, 1999, &err);
+    char header[4096];
+    int n = snprintf(header, sizeof(header), "Bearer %s", token);
+    ADV_AUTO(identity) again = auth_by_header_again(auth, header, (size_t) n, 1999);
     cr_assert_eq(again, id, "remembered");
+    cr_assert_null(auth_by_header_again(auth, header, (size_t) n, 2000));
+    cr_assert_null(auth_by_header_again(auth, header, (size_t) n - 1, 1999));
     cr_assert_null(by_token(token, 2000, &err));
     cr_assert_str_eq(err.reason, "TOKEN_EXPIRED", "not longer than it is valid");
     ADV_AUTO(identity) m = by_token(mail, 1000, &err);

@@ -46,6 +46,9 @@ Test(quota, rate)
     cr_assert_eq(n, 20, "%u", n);
     cr_assert_str_eq(err.reason, "RATE_LIMITED");
     cr_assert(err.retry_after_ms > 0 && err.retry_after_ms <= 101, "%d", err.retry_after_ms);
+    int wait = 0;
+    cr_assert(quota_spent(q, "x", now, &wait) && wait == err.retry_after_ms);
+    cr_assert(!quota_spent(q, "y", now, &wait));
     now += err.retry_after_ms * 1000; /* the hint is enough */
     cr_assert_eq(begin(q, "x", now, &e, NULL), 0);
     quota_end(q, e);
