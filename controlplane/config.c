@@ -108,6 +108,11 @@ static int check(const void *values, struct adv_err *err)
         (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "%s: expected together with the other one", missing);
         return adv_err_field(err, "%s", missing);
     }
+    if (*c->store_url && c->store_owner_lease_ms < c->lease_ms + c->lease_ms / 4) {
+        (void) adv_err_set(err, ADV_INVALID_ARGUMENT,
+                           "store.ownership_lease: expected at least 1.25 times agent.lease, which it bounds");
+        return adv_err_field(err, "store.ownership_lease");
+    }
     if (c->lease_ms < 2 * c->heartbeat_ms) {
         (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "agent.lease: expected at least twice agent.heartbeat_interval");
         return adv_err_field(err, "agent.lease");

@@ -20,6 +20,7 @@ struct daemon {
     struct adv_config *config;
     struct store *store;
     struct turn *turn;
+    struct owner *owner;
     struct watcher_rules *rules;
     struct auth *auth;
     struct ca *agent_ca;
@@ -41,17 +42,25 @@ static void turn_stopped(void *arg)
     d->serve = serve_free(d->serve);
     d->auth = auth_free(d->auth);
     api_free(d->api);
+    owner_free(d->owner);
     turn_free(d->turn);
     uv_close((uv_handle_t *) &d->term, NULL);
     uv_close((uv_handle_t *) &d->intr, NULL);
     uv_close((uv_handle_t *) &d->hup, NULL);
 }
 
-static void serve_stopped(void *arg)
+static void owner_stopped(void *arg)
 {
     struct daemon *d = arg;
 
     turn_stop(d->turn, turn_stopped, d);
+}
+
+static void serve_stopped(void *arg)
+{
+    struct daemon *d = arg;
+
+    owner_stop(d->owner, owner_stopped, d);
 }
 
 static void on_stop(uv_signal_t *h, int signum)
@@ -131,8 +140,13 @@ static int start(struct daemon *d, struct adv_err *err)
 {
     const struct advisord_config *c = values(d);
     struct fleet_config fc;
-    struct api_config ac = { (uint32_t) c->heartbeat_ms, (uint32_t) c->silence_ms, (uint32_t) c->bookmark_ms,
-                             (size_t) c->max_sessions };
+    struct owner_config oc = { .lease_us = c->store_owner_lease_ms * 1000 };
+    struct api_config ac = {
+        .heartbeat_interval_ms = (uint32_t) c->heartbeat_ms,
+        .silence_timeout_ms = (uint32_t) c->silence_ms,
+        .bookmark_ms = (uint32_t) c->bookmark_ms,
+        .max_sessions = (size_t) c->max_sessions,
+    };
     struct rpc_config rc = {
         .listen = (const char *const *) c->listen.items,
         .n_listen = c->listen.n,
@@ -166,6 +180,7 @@ static int start(struct daemon *d, struct adv_err *err)
         (r = auth_new(d->loop, &auth, &d->auth, err)) < 0 ||
         (*c->agent_ca_cert &&
          (r = ca_load(c->agent_ca_cert, c->agent_ca_key, adv_wall_us() / 1000000, &d->agent_ca, err)) < 0) ||
+        (r = owner_new(d->loop, d->turn, &oc, &d->owner, err)) < 0 || (ac.owner = d->owner, false) ||
         (r = api_new(d->loop, d->turn, d->rules, &ac, &d->api, err)) < 0 ||
         (r = serve_new(d->loop, d->api, d->auth, &quota, &rc, &d->serve, err)) < 0 || (r = write_port(d, err)) < 0)
         return r;

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Events → domain → commit → expose; see turn.h for the contract.
  *
- * States: idle (memory equals store), committing (one transaction at the worker), offline (a commit failed; the store
- * is tried again by timer), stopping. Events that arrive while committing form the next turn: that is the group
- * commit. */
+ * States: idle (memory equals store), committing (one transaction under way, or what others wrote before it is being
+ * read), polling (a shared store: what others wrote is being read), offline (a commit or poll failed; the store is loaded
+ * again, by timer), stopping. Events that arrive meanwhile form the next turn: that is the group commit.
+ *
+ * With a shared store the numbers of a turn's changes may have others before them. Those are read and applied first, so
+ * that the change log has no gap and no watcher sees the later before the earlier. */
 
 #include "controlplane/turn.h"
 
@@ -18,12 +21,14 @@
 #define TURN_MAX_EVENTS  512
 #define TURN_MAX_CHANGES 20000 /* a turn takes no further event beyond: one transaction stays some megabytes */
 #define RELOAD_RETRY_MS 1000
+#define POLL_MS         200 /* how old what other replicas wrote may be here */
 
-enum turn_state { TURN_IDLE, TURN_COMMITTING, TURN_OFFLINE, TURN_STOPPED };
+enum turn_state { TURN_IDLE, TURN_COMMITTING, TURN_POLLING, TURN_OFFLINE, TURN_STOPPED };
 
 struct read_waiter {
     turn_read_cb cb;
     void *arg;
+    uint64_t seq; /* memory must have got that far */
     struct read_waiter *prev, *next;
 };
 
@@ -47,6 +52,13 @@ struct turn {
     struct turn_observer *observers;
     uv_timer_t deadline; /* next EV_TICK */
     uv_timer_t retry;
+    uv_timer_t poll; /* shared stores */
+    bool poll_again; /* there was more than one answer holds */
+    bool failing;        /* turn_fail() was called */
+    struct adv_err fail;
+    uint64_t commit_seq; /* of the turn's first change, while what came before it is being read */
+    const struct turn_handoffs *handoffs;
+    void *handoffs_arg;
     uv_idle_t kick; /* runs the turn from the loop, never from within turn_submit() */
     struct turn_event tick;
     bool tick_queued;
@@ -58,6 +70,7 @@ struct turn {
 
 static void turn_run(struct turn *t);
 static void maybe_stopped(struct turn *t);
+static void go_offline(struct turn *t, const struct adv_err *why);
 static void retry_cb(uv_timer_t *h);
 
 static void set_unavailable(const struct turn *t, struct adv_err *err)
@@ -118,6 +131,7 @@ static void arm_deadline(struct turn *t)
 
 static void load_cb(void *arg, const struct adv_err *err)
 {
+    struct turn_observer *o, *next;
     struct turn *t = arg;
 
     t->loading = false;
@@ -134,14 +148,20 @@ static void load_cb(void *arg, const struct adv_err *err)
         maybe_stopped(t);
         return;
     }
-    fleet_load_done(t->next_fleet, !store_shared(t->st), adv_wall_us(), adv_mono_us());
+    fleet_load_done(t->next_fleet, !store_shared(t->st), adv_wall_us(), adv_boot_us());
     (void) fleet_free(t->fleet);
     watchlog_done(&t->watchlog);
     t->fleet = ADV_STEAL(t->next_fleet);
     t->watchlog = t->next_watchlog;
     t->next_watchlog = (struct watchlog) { 0 };
+    t->fleet->next_uid = t->watchlog.last;
     t->state = TURN_IDLE;
     adv_info("turn", "state loaded from the store");
+    t->running = true;
+    DL_FOREACH_SAFE (t->observers, o, next)
+        if (o->loaded)
+            o->loaded(o);
+    t->running = false;
     turn_run(t);
 }
 
@@ -166,15 +186,24 @@ static void retry_cb(uv_timer_t *h)
     start_load(h->data);
 }
 
+/* With @err all; without, those whose change has been seen. */
 static void run_reads(struct turn *t, const struct adv_err *err)
 {
-    struct read_waiter *w, *next, *list = t->reads;
+    struct read_waiter *w, *next, *list = t->reads, *later = NULL;
 
     t->reads = NULL;
     DL_FOREACH_SAFE (list, w, next) {
+        if (!err && w->seq > t->watchlog.last) {
+            DL_DELETE(list, w);
+            DL_APPEND(later, w);
+            continue;
+        }
+        DL_DELETE(list, w);
         w->cb(w->arg, err);
         free(w);
     }
+    DL_CONCAT(later, t->reads);
+    t->reads = later;
 }
 
 static void finish_events(struct turn *t, const struct adv_err *err)
@@ -203,6 +232,7 @@ static void go_offline(struct turn *t, const struct adv_err *why)
 
     adv_error("turn", "commit failed: dropping memory and loading the store again", ADV_FS("error", why->msg));
     t->state = TURN_OFFLINE;
+    t->failing = false;
     (void) snprintf(t->why, sizeof(t->why), "%.*s", (int) adv_utf8_cut(why->msg, strlen(why->msg), 150), why->msg);
     (void) uv_timer_stop(&t->deadline);
     intents_done(&t->intents);
@@ -216,16 +246,81 @@ static void go_offline(struct turn *t, const struct adv_err *why)
         (void) uv_timer_start(&t->retry, retry_cb, RELOAD_RETRY_MS, 0);
 }
 
-static void expose(struct turn *t)
+static void tell_changed(struct turn *t)
 {
     struct turn_observer *o, *next;
 
-    intents_done(&t->intents);
-    t->state = TURN_IDLE;
-    finish_events(t, NULL);
     DL_FOREACH_SAFE (t->observers, o, next)
         o->changed(o);
     run_reads(t, NULL);
+}
+
+static void expose(struct turn *t)
+{
+    intents_done(&t->intents);
+    t->state = TURN_IDLE;
+    finish_events(t, NULL);
+    tell_changed(t);
+}
+
+/* ---- what others wrote ------------------------------------------------------------------------------------------ */
+
+/* Applies changes of the store to memory and to the change log. */
+static int follow(struct turn *t, const struct store_news *news, struct adv_err *err)
+{
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < news->n_changes; i++) {
+        const struct store_change *ch = &news->changes[i];
+        r = store_follow(t->fleet, ch, err);
+        if (r == 0 && watchlog_append(&t->watchlog, ch->seq, ch->revision, ch->kind, ch->cluster, ch->key) < 0)
+            r = adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
+    }
+    return r;
+}
+
+static void poll_cb(void *arg, const struct store_news *news, const struct adv_err *err)
+{
+    struct turn *t = arg;
+    struct adv_err e = { 0 };
+
+    if (!err && follow(t, news, &e) < 0)
+        err = &e;
+    if (err) {
+        go_offline(t, err);
+        turn_run(t);
+        return;
+    }
+    t->state = TURN_IDLE;
+    t->poll_again = news->more;
+    t->running = true; /* callbacks may submit; turn_run() takes it up */
+    if (news->n_changes)
+        tell_changed(t);
+    if (t->handoffs && !t->stopping) {
+        for (size_t i = 0; i < news->n_todo; i++)
+            t->handoffs->todo(t->handoffs_arg, &news->todo[i]);
+        for (size_t i = 0; i < news->n_answers; i++)
+            t->handoffs->answer(t->handoffs_arg, &news->answers[i]);
+    }
+    t->running = false;
+    turn_run(t);
+}
+
+static void start_poll(struct turn *t)
+{
+    t->state = TURN_POLLING;
+    t->poll_again = false;
+    store_poll(t->st, t->watchlog.last, 0, poll_cb, t);
+}
+
+static void poll_timer_cb(uv_timer_t *h)
+{
+    struct turn *t = h->data;
+
+    if (t->state == TURN_IDLE && !t->running && !t->stopping)
+        start_poll(t);
+    else
+        t->poll_again = true;
 }
 
 static void set_revision(const struct intent *i, uint64_t rev)
@@ -297,7 +392,11 @@ static void record(struct turn *t, struct store_txn *txn)
         if (c->guarded)
             continue;
         c->guarded = true;
-        store_txn_guard(txn, c);
+        if (c->unborn)
+            store_txn_own(txn, c);
+        else
+            store_txn_guard(txn, c);
+        c->unborn = false;
     }
     for (size_t i = 0; i < in->n; i++) {
         struct intent *it = &in->v[i];
@@ -354,12 +453,11 @@ static int show_changes(struct turn *t, uint64_t seq)
     return r;
 }
 
-static void commit_cb(void *arg, uint64_t first_seq, const struct adv_err *err)
+static void commit_done(struct turn *t, const struct adv_err *err)
 {
-    struct turn *t = arg;
     struct adv_err oom = { 0 };
 
-    if (!err && show_changes(t, first_seq) < 0) {
+    if (!err && show_changes(t, t->commit_seq) < 0) {
         (void) adv_err_set(&oom, ADV_RESOURCE_EXHAUSTED, "no memory");
         err = &oom;
     }
@@ -373,6 +471,30 @@ static void commit_cb(void *arg, uint64_t first_seq, const struct adv_err *err)
     expose(t);
     t->running = false;
     turn_run(t);
+}
+
+static void gap_cb(void *arg, const struct store_news *news, const struct adv_err *err)
+{
+    struct turn *t = arg;
+    struct adv_err e = { 0 };
+
+    if (!err && follow(t, news, &e) < 0)
+        err = &e;
+    if (!err && t->watchlog.last + 1 < t->commit_seq)
+        store_poll(t->st, t->watchlog.last, t->commit_seq - 1, gap_cb, t);
+    else
+        commit_done(t, err);
+}
+
+static void commit_cb(void *arg, uint64_t first_seq, const struct adv_err *err)
+{
+    struct turn *t = arg;
+
+    t->commit_seq = first_seq;
+    if (!err && first_seq > t->watchlog.last + 1)
+        store_poll(t->st, t->watchlog.last, first_seq - 1, gap_cb, t);
+    else
+        commit_done(t, err);
 }
 
 static void start_commit(struct turn *t)
@@ -417,7 +539,7 @@ static int seen_before(const struct turn *t, const struct event *ev, struct adv_
 
 static void apply_queue(struct turn *t)
 {
-    int64_t now_us = adv_wall_us(), mono_us = adv_mono_us();
+    int64_t now_us = adv_wall_us(), mono_us = adv_boot_us();
     size_t n = 0;
     int r;
 
@@ -439,7 +561,7 @@ static void maybe_stopped(struct turn *t)
 {
     struct adv_err err = { 0 };
 
-    if (!t->stopping || t->state == TURN_COMMITTING || t->state == TURN_STOPPED || t->loading)
+    if (!t->stopping || t->state == TURN_COMMITTING || t->state == TURN_POLLING || t->state == TURN_STOPPED || t->loading)
         return;
     t->state = TURN_STOPPED;
     set_unavailable(t, &err);
@@ -449,6 +571,7 @@ static void maybe_stopped(struct turn *t)
     run_reads(t, &err);
     (void) uv_timer_stop(&t->deadline);
     (void) uv_timer_stop(&t->retry);
+    (void) uv_timer_stop(&t->poll);
     (void) uv_idle_stop(&t->kick);
     t->stop_done(t->stop_arg);
 }
@@ -458,6 +581,8 @@ static void turn_run(struct turn *t)
     if (t->running)
         return;
     t->running = true;
+    if (t->failing && t->state == TURN_IDLE)
+        go_offline(t, &t->fail);
     while (t->state == TURN_IDLE && t->queue && !t->stopping) {
         apply_queue(t);
         if (t->intents.n || t->intents.n_audit || t->intents.n_requests || t->intents.oom)
@@ -468,6 +593,8 @@ static void turn_run(struct turn *t)
     if (t->state == TURN_IDLE) {
         run_reads(t, NULL);
         arm_deadline(t);
+        if (t->poll_again && !t->stopping)
+            start_poll(t);
     } else if (t->state == TURN_OFFLINE) {
         fail_queue(t);
     }
@@ -492,12 +619,12 @@ void turn_submit(struct turn *t, struct turn_event *te)
     kick(t);
 }
 
-void turn_read(struct turn *t, turn_read_cb cb, void *arg)
+void turn_read_after(struct turn *t, uint64_t seq, turn_read_cb cb, void *arg)
 {
     struct adv_err err = { 0 };
     struct read_waiter *w;
 
-    if (t->state == TURN_IDLE && !t->running && !t->stopping) {
+    if (t->state == TURN_IDLE && !t->running && !t->stopping && t->watchlog.last >= seq) {
         cb(arg, NULL);
         return;
     }
@@ -508,8 +635,36 @@ void turn_read(struct turn *t, turn_read_cb cb, void *arg)
     }
     w->cb = cb;
     w->arg = arg;
+    w->seq = seq;
     DL_APPEND(t->reads, w);
+    t->poll_again |= t->watchlog.last < seq;
     kick(t);
+}
+
+void turn_read(struct turn *t, turn_read_cb cb, void *arg)
+{
+    turn_read_after(t, 0, cb, arg);
+}
+
+void turn_fail(struct turn *t, const struct adv_err *why)
+{
+    if (t->failing)
+        return;
+    t->failing = true;
+    t->fail = *why;
+    (void) uv_idle_start(&t->kick, kick_cb);
+}
+
+void turn_rearm(struct turn *t)
+{
+    if (t->state == TURN_IDLE && !t->running)
+        arm_deadline(t);
+}
+
+void turn_set_handoffs(struct turn *t, const struct turn_handoffs *h, void *arg)
+{
+    t->handoffs = h;
+    t->handoffs_arg = arg;
 }
 
 void turn_observe(struct turn *t, struct turn_observer *o)
@@ -556,13 +711,16 @@ int turn_new(uv_loop_t *loop, struct store *st, const struct fleet_config *cfg, 
     (void) snprintf(t->why, sizeof(t->why), "starting");
     (void) uv_timer_init(loop, &t->deadline);
     (void) uv_timer_init(loop, &t->retry);
+    (void) uv_timer_init(loop, &t->poll);
     (void) uv_idle_init(loop, &t->kick);
-    t->deadline.data = t->retry.data = t->kick.data = t;
-    t->handles = 3;
+    t->deadline.data = t->retry.data = t->poll.data = t->kick.data = t;
+    t->handles = 4;
     start_load(t);
     while (t->loading)
         (void) uv_run(loop, UV_RUN_ONCE);
     if (t->state == TURN_IDLE) {
+        if (store_shared(st))
+            (void) uv_timer_start(&t->poll, poll_timer_cb, POLL_MS, POLL_MS);
         *ret = t;
         return 0;
     }
@@ -599,5 +757,6 @@ void turn_free(struct turn *t)
         return;
     uv_close((uv_handle_t *) &t->deadline, closed_cb);
     uv_close((uv_handle_t *) &t->retry, closed_cb);
+    uv_close((uv_handle_t *) &t->poll, closed_cb);
     uv_close((uv_handle_t *) &t->kick, closed_cb);
 }

@@ -36,8 +36,10 @@ struct turn_event {
 struct turn_observer {
     /* Something was committed. */
     void (*changed)(struct turn_observer *o);
-    /* The fleet was loaded anew: every pointer into it and every session is void. */
+    /* The store was lost: every pointer into the fleet and every session is void. */
     void (*reset)(struct turn_observer *o);
+    /* May be NULL. The fleet was loaded anew. */
+    void (*loaded)(struct turn_observer *o);
     struct turn_observer *prev, *next;
 };
 
@@ -55,6 +57,21 @@ void turn_submit(struct turn *t, struct turn_event *te);
 /* Runs @cb when memory equals the store: at once, or after the commit under way. @err is set when the store is away. */
 typedef void (*turn_read_cb)(void *arg, const struct adv_err *err);
 void turn_read(struct turn *t, turn_read_cb cb, void *arg);
+
+/* The same, once change @seq has been seen here too (of another replica). */
+void turn_read_after(struct turn *t, uint64_t seq, turn_read_cb cb, void *arg);
+
+/* For the keeper of ownership (owner.h), from within turn_read(): memory cannot be trusted any more; load it again. */
+void turn_fail(struct turn *t, const struct adv_err *why);
+/* What waits to be judged has changed otherwise than by an event. */
+void turn_rearm(struct turn *t);
+
+/* Calls of other replicas, and their answers to ours; told while memory equals the store. */
+struct turn_handoffs {
+    void (*todo)(void *arg, const struct store_handoff *h);
+    void (*answer)(void *arg, const struct store_handoff *h);
+};
+void turn_set_handoffs(struct turn *t, const struct turn_handoffs *h, void *arg);
 
 void turn_observe(struct turn *t, struct turn_observer *o);
 void turn_unobserve(struct turn *t, struct turn_observer *o);

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/uuid.h"
 #include "controlplane/api/find.h"
+#include "controlplane/api/handoff.h"
 #include "controlplane/session/session.h"
 
 struct agent_session {
@@ -54,6 +55,16 @@ static void ctx_event_done(struct turn_event *te, const struct adv_err *err)
     free(e);
 }
 
+static void hello_owned(void *arg, const struct adv_err *err)
+{
+    struct ctx_event *e = arg;
+
+    if (err)
+        ctx_event_done(&e->te, err);
+    else
+        turn_submit(e->x->api->turn, &e->te);
+}
+
 static void op_submit(void *ctx, const struct event *ev, session_event_cb cb, void *arg)
 {
     struct session_ctx *x = ctx;
@@ -69,7 +80,10 @@ static void op_submit(void *ctx, const struct event *ev, session_event_cb cb, vo
     *e = (struct ctx_event) { .te = { .ev = *ev, .done = ctx_event_done }, .x = x, .call = x->call, .cb = cb, .arg = arg };
     if (e->call)
         e->call->ops->ref(e->call);
-    turn_submit(x->api->turn, &e->te);
+    if (ev->type == EV_AGENT_HELLO && x->api->owner && handoff_needed(x->api, ev->cluster))
+        owner_want(x->api->owner, ev->cluster, ev->u.hello.journal_id, hello_owned, e);
+    else
+        turn_submit(x->api->turn, &e->te);
 }
 
 static void op_read(void *ctx, session_read_cb cb, void *arg)
@@ -85,7 +99,7 @@ static struct fleet *op_fleet(void *ctx)
 static int64_t op_mono_us(void *ctx)
 {
     (void) ctx;
-    return adv_mono_us();
+    return adv_boot_us(); /* leases go on while the host sleeps */
 }
 
 static void op_fail(void *ctx, const struct adv_err *err)
@@ -272,6 +286,40 @@ static void push_closed(struct api_call *call, bool cancelled)
 }
 
 /* ---- from the API's life ------------------------------------------------------------------------------------------ */
+
+/* Only an agent at work holds a cluster here; the same agent that knocks elsewhere has left this session behind. */
+static bool may_give_up(void *arg, const char *cluster, const char *journal)
+{
+    struct api *api = arg;
+    struct agent_session *as;
+
+    DL_FOREACH (api->sessions, as)
+        if (session_active(as->session) && adv_streq(str_or(session_cluster(as->session)), cluster) &&
+            !adv_streq(session_journal(as->session), journal))
+            return false;
+    return true;
+}
+
+static void gave_up(void *arg, const char *cluster)
+{
+    struct api *api = arg;
+    struct agent_session *as, *next;
+    struct adv_err err = { 0 };
+
+    (void) adv_err_set_reason(&err, ADV_UNAVAILABLE, "NOT_OWNER", "cluster %.64s belongs to another replica now", cluster);
+    err.retry_after_ms = 100;
+    DL_FOREACH_SAFE (api->sessions, as, next)
+        if (adv_streq(str_or(session_cluster(as->session)), cluster))
+            as->call->ops->fail(as->call, &err);
+}
+
+static const struct owner_ops owner_ops = { may_give_up, gave_up };
+
+void agent_service_start(struct api *api)
+{
+    if (api->owner)
+        owner_set_ops(api->owner, &owner_ops, api);
+}
 
 void agent_service_tick(struct api *api)
 {

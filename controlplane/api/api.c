@@ -2,6 +2,7 @@
 /* What all services share: roles, pages, the path of a read and of a write. */
 
 #include "controlplane/api/find.h"
+#include "controlplane/api/handoff.h"
 
 #include <stdio.h>
 
@@ -37,7 +38,7 @@ bool api_may(const struct api_caller *caller, enum api_role role, const char *cl
              const char *user)
 {
     if (!caller->identity)
-        return !caller->authenticated;
+        return !caller->authenticated || caller->trusted;
     return grants_allow(identity_grants(caller->identity), role, cluster, account, user, identity_user(caller->identity));
 }
 
@@ -58,7 +59,7 @@ bool api_may_see_cluster(const struct api_caller *caller, const char *cluster)
 bool api_may_see_all(const struct api_caller *caller, const char *cluster)
 {
     if (!caller->identity)
-        return !caller->authenticated;
+        return !caller->authenticated || caller->trusted;
     return grants_whole_cluster(identity_grants(caller->identity), ROLE_READER, cluster);
 }
 
@@ -280,8 +281,14 @@ static void write_event(struct api_call *call, const ProtobufCMessage *req, cons
                         const struct event *ev, api_build build, const struct attempt *a, api_fill fill)
 {
     struct api_write *w = calloc(1, sizeof(*w));
+    const char *home = ev->type == EV_CLUSTER_CREATE ? FLEET_CLUSTER : str_or(ev->cluster);
     struct adv_err err = { 0 };
 
+    if (handoff_needed(call->api, home)) {
+        free(w);
+        handoff_call(call, home, req);
+        return;
+    }
     if (!w || api_request_hash(req, w->hash, &err) < 0) {
         free(w);
         (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
@@ -299,7 +306,7 @@ static void write_event(struct api_call *call, const ProtobufCMessage *req, cons
     w->build = build;
     w->te.ev = *ev;
     w->te.done = write_done;
-    (void) snprintf(w->request_id, sizeof(w->request_id), "%s", request_id);
+    (void) snprintf(w->request_id, sizeof(w->request_id), "%s", *request_id ? request_id : call->handoff_id);
     (void) snprintf(w->cluster, sizeof(w->cluster), "%s", str_or(ev->cluster));
     w->te.ev.cluster = w->cluster;
     w->te.ev.principal = call->caller.principal;
@@ -431,6 +438,7 @@ static void tick_cb(uv_timer_t *h)
     agent_service_tick(api);
     watch_service_tick(api);
     logs_tick(api);
+    handoff_tick(api);
 }
 
 static void changed_cb(struct turn_observer *o)
@@ -454,6 +462,7 @@ static void reset_cb(struct turn_observer *o)
     err.retry_after_ms = 1000;
     agent_service_reset(api, &err);
     watch_service_reset(api, &err);
+    handoff_reset(api, &err);
 }
 
 int api_new(uv_loop_t *loop, struct turn *turn, struct watcher_rules *rules, const struct api_config *cfg,
@@ -469,7 +478,10 @@ int api_new(uv_loop_t *loop, struct turn *turn, struct watcher_rules *rules, con
     api->cfg = *cfg;
     api->observer.changed = changed_cb;
     api->observer.reset = reset_cb;
+    api->owner = cfg->owner;
     turn_observe(turn, &api->observer);
+    handoff_start(api);
+    agent_service_start(api);
     (void) uv_timer_init(loop, &api->tick);
     api->tick.data = api;
     (void) uv_timer_start(&api->tick, tick_cb, TICK_MS, TICK_MS);
@@ -486,6 +498,7 @@ void api_stop(struct api *api)
     err.retry_after_ms = 1000;
     agent_service_reset(api, &err);
     watch_service_reset(api, &err);
+    handoff_reset(api, &err);
 }
 
 static void closed_cb(uv_handle_t *h)
@@ -493,12 +506,22 @@ static void closed_cb(uv_handle_t *h)
     free(h->data);
 }
 
+void api_maybe_free(struct api *api)
+{
+    if (!api->freed || api->pending || api->errands || uv_is_closing((uv_handle_t *) &api->tick))
+        return;
+    handoff_free(api);
+    uv_close((uv_handle_t *) &api->tick, closed_cb);
+}
+
 void api_free(struct api *api)
 {
     if (!api)
         return;
     turn_unobserve(api->turn, &api->observer);
+    turn_set_handoffs(api->turn, NULL, NULL);
     logs_free(api);
     (void) uv_timer_stop(&api->tick);
-    uv_close((uv_handle_t *) &api->tick, closed_cb);
+    api->freed = true;
+    api_maybe_free(api);
 }

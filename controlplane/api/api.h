@@ -14,7 +14,7 @@
 
 #include "common/arena.h"
 #include "controlplane/auth/auth.h"
-#include "controlplane/turn.h"
+#include "controlplane/owner.h"
 #include "controlplane/watcher/rules.h"
 
 struct api;
@@ -31,6 +31,7 @@ struct api_caller {
     char cluster[65];
     char serial[41];
     int64_t issued_s;
+    bool trusted; /* another replica has checked all that there is to check */
 };
 
 struct api_call_ops {
@@ -51,6 +52,7 @@ struct api_call {
     struct api *api;
     const struct api_method *method;
     struct api_caller caller;
+    char handoff_id[40]; /* of a call of another replica: stands in for a missing request id */
     void *user; /* the stream's own state */
 };
 
@@ -81,6 +83,7 @@ struct api_method {
 struct api_config {
     uint32_t heartbeat_interval_ms;
     uint32_t silence_timeout_ms;
+    struct owner *owner;  /* outlives the API; NULL: everything is owned */
     uint32_t bookmark_ms; /* Watch: this long without an event brings a bookmark */
     size_t max_sessions;
 };
@@ -109,6 +112,9 @@ bool api_may_see_all(const struct api_caller *caller, const char *cluster);
 adv_must_check int api_check(const struct api_caller *caller, enum api_role role, const char *cluster, const char *account,
                              const char *user, struct adv_err *err);
 
+/* Ends @api once api_free() was called and no store's answer is outstanding. */
+void api_maybe_free(struct api *api);
+
 /* For the transport: one message of a unary call or of a server stream. @req is valid until the call ends. */
 void api_dispatch(struct api_call *call, const ProtobufCMessage *req);
 
@@ -128,13 +134,20 @@ struct api {
     size_t n_parked;
     uint64_t parked_seq; /* newest change when they were tried last */
     size_t n_sessions;
+    struct owner *owner;      /* NULL: everything is owned */
+    struct pending *pending;  /* handoff.c */
+    struct answer *early_answers; /* handoff.c */
+    struct errand *errands;   /* handoff.c */
+    struct reason *reasons;   /* handoff.c */
     bool stopping;
+    bool freed; /* api_free() was called */
 };
 
 extern const struct api_method fleet_service_methods[], job_service_methods[], advice_service_methods[],
     audit_service_methods[], watch_service_methods[], agent_service_methods[];
 extern const size_t fleet_service_n, job_service_n, advice_service_n, audit_service_n, watch_service_n, agent_service_n;
 
+void agent_service_start(struct api *api);
 void agent_service_tick(struct api *api);
 void agent_service_changed(struct api *api);
 void agent_service_reset(struct api *api, const struct adv_err *why);

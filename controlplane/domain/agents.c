@@ -20,14 +20,18 @@ bool fleet_lease_extend(struct fleet *f, struct cluster *c, const char *instance
 
 int64_t fleet_lease_left_us(const struct cluster *c, const char *instance, int64_t mono_us)
 {
-    if (!c->holder_instance || !adv_streq(c->holder_instance, str_or(instance)) || mono_us >= c->lease_until_mono_us)
+    if (!c->holder_instance || !adv_streq(c->holder_instance, str_or(instance)) || mono_us >= c->lease_until_mono_us ||
+        mono_us >= c->owned_until_us)
         return 0;
-    return c->lease_until_mono_us - mono_us;
+    /* never beyond what this replica still holds of its own */
+    return (c->lease_until_mono_us < c->owned_until_us ? c->lease_until_mono_us : c->owned_until_us) - mono_us;
 }
 
 static void grant(struct fleet *f, struct intents *in, struct cluster *c, const char *instance, const char *journal,
                   const struct event *ev)
 {
+    if (c->epoch.term < f->store_term)
+        c->epoch = (struct epoch) { f->store_term, 0 }; /* the store was restored, copied or promoted */
     c->epoch.counter++;
     c->lease_until_mono_us = ev->mono_us + f->cfg.lease_us;
     (void) str_set(in, &c->holder_instance, instance);

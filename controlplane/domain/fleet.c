@@ -96,6 +96,10 @@ static int apply_create(struct fleet *f, struct intents *in, struct event *ev, s
     c->agent_state = AGENT_NEVER_SEEN;
     c->agent_state_us = ev->now_us;
     c->epoch.term = f->store_term;
+    c->owned = true; /* who carries out the creation is the first owner */
+    c->owner_epoch = f->global->owned_until_us == INT64_MAX ? 0 : 1;
+    c->owned_until_us = f->global->owned_until_us;
+    c->unborn = true;
     HASH_ADD_KEYPTR(hh, f->clusters, c->name, strlen(c->name), c);
     if (!c->hh.tbl) {
         in->oom = true;
@@ -169,6 +173,13 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
         if (!c)
             return adv_err_set_reason(err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered",
                                       str_or(ev->cluster));
+    }
+    if (ev->type == EV_CLUSTER_CREATE ? !f->global->owned : c && !c->owned) {
+        (void) adv_err_set_reason(err, ADV_UNAVAILABLE, "NOT_OWNER", "cluster %.64s: another replica owns it, or none yet",
+                                  str_or(ev->cluster));
+        if (err)
+            err->retry_after_ms = 1000;
+        return -ADV_UNAVAILABLE;
     }
     switch (ev->type) {
     case EV_CLUSTER_CREATE:

@@ -101,7 +101,7 @@ enum finding_blame { BLAME_NONE, BLAME_NODE, BLAME_REPORTER };
 struct event {
     enum event_type type;
     int64_t now_us;         /* wall clock of the turn */
-    int64_t mono_us;        /* monotonic clock of the turn, for leases */
+    int64_t mono_us;        /* CLOCK_BOOTTIME of the turn, for leases */
     const char *principal;  /* who caused it, for the audit log */
     const char *cluster;    /* cluster id; all but EV_TICK */
     const char *request_id; /* of the API call that caused it; "" or NULL for none */
@@ -323,6 +323,17 @@ void fleet_load_advice(struct attempt *a, struct advice *ad);                   
 void fleet_load_action(struct attempt *a, struct action *ac);                              /* takes over */
 /* After everything is loaded. With @own_all every cluster is taken over as by fleet_take_over(), for ever. */
 void fleet_load_done(struct fleet *f, bool own_all, int64_t now_us, int64_t mono_us);
+
+/* Following what another replica wrote to a cluster that is not owned here. */
+void fleet_unlink_job(struct cluster *c, struct job *j); /* off the tables; the caller's, with all below it */
+void fleet_forget_job(struct fleet *f, struct cluster *c, const char *uid);
+void fleet_forget_node(struct cluster *c, const char *name);
+void fleet_forget_of_attempt(struct attempt *a, enum resource_kind kind, const char *key); /* anomaly, advice, action */
+/* This replica owns @c from now on, by ownership @epoch, until @until_us (CLOCK_BOOTTIME) at first: its agent counts as
+ * unreachable and its last lease as held until a whole one is over; what waits to be judged is taken up. */
+void fleet_take_over(struct fleet *f, struct cluster *c, uint64_t epoch, int64_t until_us, int64_t now_us, int64_t mono_us);
+/* It is another's: nothing is judged here any more. */
+void fleet_give_up(struct fleet *f, struct cluster *c);
 
 /* Sets *@dst to a copy of @src ("" and NULL are the same). True when it changed. */
 bool str_set(struct intents *in, char **dst, const char *src);

@@ -140,12 +140,18 @@ void fleet_load_action(struct attempt *a, struct action *ac)
 }
 
 /* The last holder may be at work until a whole lease is over, and nothing destructive exists before its state is whole. */
-static void take_over(struct fleet *f, struct cluster *c, int64_t now_us, int64_t mono_us)
+void fleet_take_over(struct fleet *f, struct cluster *c, uint64_t epoch, int64_t until_us, int64_t now_us, int64_t mono_us)
 {
     struct job *j;
 
+    c->owned = true;
+    c->owner_epoch = epoch;
+    c->owned_until_us = until_us;
+    c->in_full = false;
+    (void) str_set(NULL, &c->holder_instance, NULL);
+
     if (c->agent_state != AGENT_NEVER_SEEN)
-        c->agent_state = AGENT_UNREACHABLE;
+        c->agent_state = AGENT_UNREACHABLE; /* not stored: the next change of the cluster carries it */
     c->lease_until_mono_us = mono_us + f->cfg.lease_us;
     c->digest_ok = false;
     for (j = c->jobs_by_uid; j; j = j->hh_uid.next) {
@@ -161,17 +167,92 @@ static void take_over(struct fleet *f, struct cluster *c, int64_t now_us, int64_
     }
 }
 
+void fleet_give_up(struct fleet *f, struct cluster *c)
+{
+    struct attempt *a, *next;
+
+    c->owned = false;
+    c->owned_until_us = 0;
+    c->lease_until_mono_us = 0;
+    c->digest_ok = false;
+    c->in_full = false;
+    (void) str_set(NULL, &c->holder_instance, NULL);
+    DL_FOREACH_SAFE2 (f->judge_list, a, next, judge_next)
+        if (a->job->cluster == c)
+            fleet_judge_unlink(f, a);
+}
+
 void fleet_load_done(struct fleet *f, bool own_all, int64_t now_us, int64_t mono_us)
 {
     struct cluster *c;
 
     if (!own_all)
         return;
-    f->global->owned = true;
-    f->global->owned_until_us = INT64_MAX;
-    for (c = f->clusters; c; c = c->hh.next) {
-        c->owned = true;
-        c->owned_until_us = INT64_MAX;
-        take_over(f, c, now_us, mono_us);
+    fleet_take_over(f, f->global, 0, INT64_MAX, now_us, mono_us);
+    for (c = f->clusters; c; c = c->hh.next)
+        fleet_take_over(f, c, 0, INT64_MAX, now_us, mono_us);
+}
+
+/* ---- following -------------------------------------------------------------------------------------------------- */
+
+void fleet_unlink_job(struct cluster *c, struct job *j)
+{
+    HASH_DELETE(hh_uid, c->jobs_by_uid, j);
+    if (fleet_find_job(c, j->job_id) == j)
+        HASH_DELETE(hh_id, c->jobs_by_id, j);
+    if (j->present)
+        c->digest ^= j->hash;
+}
+
+void fleet_forget_job(struct fleet *f, struct cluster *c, const char *uid)
+{
+    struct job *j = fleet_find_job_uid(c, uid);
+
+    if (!j)
+        return;
+    for (uint32_t i = 0; i < j->n_attempts; i++) {
+        fleet_judge_unlink(f, j->attempts[i]);
+        if (j->attempts[i]->advice)
+            fleet_advice_close(j->attempts[i]->advice);
+        c->n_attempts--;
     }
+    fleet_unlink_job(c, j);
+    job_free(j);
+}
+
+void fleet_forget_node(struct cluster *c, const char *name)
+{
+    struct node *n = NULL;
+
+    HASH_FIND_STR(c->nodes, name, n);
+    if (!n)
+        return;
+    c->digest ^= n->hash;
+    HASH_DEL(c->nodes, n);
+    node_free(n);
+}
+
+void fleet_forget_of_attempt(struct attempt *a, enum resource_kind kind, const char *key)
+{
+    struct anomaly *an, *an_next;
+    struct action *ac, *ac_next;
+    char own[RESOURCE_KEY_MAX];
+
+    if (kind == RESOURCE_ADVICE && a->advice) {
+        fleet_advice_close(a->advice);
+        advice_free(a->advice);
+        a->advice = NULL;
+    }
+    DL_FOREACH_SAFE (a->anomalies, an, an_next)
+        if (kind == RESOURCE_ANOMALY && adv_streq(resource_key(kind, an, own), key)) {
+            DL_DELETE(a->anomalies, an);
+            a->n_anomalies--;
+            anomaly_free(an);
+        }
+    DL_FOREACH_SAFE (a->actions, ac, ac_next)
+        if (kind == RESOURCE_ACTION && adv_streq(resource_key(kind, ac, own), key)) {
+            DL_DELETE(a->actions, ac);
+            a->n_actions--;
+            action_free(ac);
+        }
 }

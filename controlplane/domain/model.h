@@ -347,6 +347,7 @@ struct cluster {
     uint64_t revision;
     uint64_t shown_revision; /* scratch of the turn */
     bool guarded;            /* scratch of the turn */
+    bool unborn;             /* runtime: not in the store yet */
     bool dirty;
     UT_hash_handle hh;
 };

@@ -109,6 +109,11 @@ const char *session_instance(const struct session *s)
     return s->instance;
 }
 
+const char *session_journal(const struct session *s)
+{
+    return s->journal;
+}
+
 bool session_active(const struct session *s)
 {
     return s->state == SESSION_ACTIVE;
@@ -193,7 +198,7 @@ static Advisor__V1__OpenIntent *shape_intent(struct adv_arena *ar, const struct 
     return m;
 }
 
-/* The lease as it stands. On a fresh grant also the writes whose outcome nobody knows. */
+/* The lease as it stands, never beyond what this replica still holds of its own. On a fresh grant also the writes whose outcome nobody knows. */
 static Advisor__V1__LeaseGrant *shape_grant(struct session *s, struct adv_arena *ar, const struct cluster *c,
                                             bool fresh, bool settle)
 {
@@ -548,6 +553,10 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
         }
         send_heartbeat_ack(s, c, false);
         next_message(s);
+        return;
+    }
+    if (c->owned_until_us <= s->ops->mono_us(s->ctx)) {
+        refuse(s, ADV_UNAVAILABLE, "NOT_OWNER", "this replica could not renew its ownership of cluster %s", s->cluster);
         return;
     }
     /* An agent that holds nothing has not heard of its grant yet: this heartbeat and the answer crossed each other. It

@@ -27,7 +27,7 @@ struct session_ops {
     void (*read)(void *ctx, session_read_cb cb, void *arg);
     /* The fleet, inside the callbacks of read and submit and inside session_changed(). */
     struct fleet *(*fleet)(void *ctx);
-    int64_t (*mono_us)(void *ctx);
+    int64_t (*mono_us)(void *ctx); /* the clock of struct event.mono_us */
     void (*send)(void *ctx, const Advisor__V1__SessionResponse *msg);
     /* Ready for the next message. */
     void (*next)(void *ctx);
@@ -62,6 +62,7 @@ void session_tick(struct session *s);
 const char *session_cluster(const struct session *s);
 const char *session_id(const struct session *s);
 const char *session_instance(const struct session *s);
+const char *session_journal(const struct session *s);
 /* May act: it holds the lease. */
 bool session_active(const struct session *s);
 

@@ -48,6 +48,14 @@ struct store_ops {
     /* @t stays the caller's; store.c frees it after @cb. */
     void (*commit)(struct store *st, struct store_txn *t, store_commit_cb cb, void *arg);
     void (*list_audit)(struct store *st, const struct audit_query *q, store_audit_cb cb, void *arg);
+    /* shared only */
+    void (*poll)(struct store *st, uint64_t after, uint64_t upto, store_poll_cb cb, void *arg);
+    void (*renew)(struct store *st, store_owners_cb cb, void *arg);
+    void (*claim)(struct store *st, const char *const *clusters, size_t n, store_owners_cb cb, void *arg);
+    void (*release)(struct store *st, const char *const *clusters, size_t n, store_cb cb, void *arg);
+    void (*want)(struct store *st, const char *cluster, const char *journal, store_cb cb, void *arg);
+    void (*hand_off)(struct store *st, const struct store_handoff *h, store_id_cb cb, void *arg);
+    void (*answer)(struct store *st, const struct store_handoff *h, store_cb cb, void *arg);
 };
 
 struct request_entry;

@@ -337,7 +337,6 @@ static int load_all(struct load_work *l)
         (r = each_row(l, "SELECT id, hash, record_us FROM requests ORDER BY record_us", 0, load_request)) < 0 ||
         (r = find_last_seq(l->st, &l->err)) < 0)
         return r;
-    l->f->next_uid = l->st->last_seq;
     first = l->st->last_seq > STORE_WATCHLOG_CAPACITY ? l->st->last_seq - STORE_WATCHLOG_CAPACITY : 0;
     if (watchlog_init(l->w, STORE_WATCHLOG_CAPACITY, first) < 0)
         return adv_err_set(&l->err, ADV_RESOURCE_EXHAUSTED, "store: no memory");

@@ -191,6 +191,126 @@ int store_load_row(struct fleet *f, const char *cluster, enum resource_kind kind
                               cluster, (int) kind, key);
 }
 
+/* ---- following -------------------------------------------------------------------------------------------------- */
+
+static int follow_cluster(struct fleet *f, const struct store_change *ch)
+{
+    struct cluster *c = fleet_find_any_cluster(f, ch->cluster);
+
+    if (!c)
+        return load_cluster(f, ch->record, ch->len);
+    /* the table of clusters knows it by its name, which stays the same string */
+    char *name = ADV_STEAL(c->name);
+    int r;
+
+    codec_reset(RESOURCE_CLUSTER, c);
+    r = codec_decode(RESOURCE_CLUSTER, ch->record, ch->len, c);
+    if (r == 0 && !adv_streq(str_or(c->name), name))
+        r = -ADV_DATA_LOSS;
+    free(c->name);
+    c->name = name;
+    return r;
+}
+
+static int follow_job(struct fleet *f, struct cluster *c, const struct store_change *ch)
+{
+    struct job *j = fleet_find_job_uid(c, ch->key);
+    int r;
+
+    if (!j)
+        return load_job(f, c, ch->record, ch->len);
+    fleet_unlink_job(c, j);
+    codec_reset(RESOURCE_JOB, j);
+    r = codec_decode(RESOURCE_JOB, ch->record, ch->len, j);
+    if (r == 0)
+        r = fleet_load_job(f, c, j);
+    if (r < 0)
+        job_free(j);
+    return r;
+}
+
+static int follow_below(struct fleet *f, struct cluster *c, const struct store_change *ch)
+{
+    char uid[64];
+    const char *rest;
+    uint32_t index;
+    struct job *j;
+    struct attempt *a;
+
+    if (ch->kind == RESOURCE_NODE) {
+        fleet_forget_node(c, ch->key);
+        return ch->record ? load_node(c, ch->record, ch->len) : 0;
+    }
+    if (!resource_key_parse(ch->key, uid, &index, &rest) || !(j = fleet_find_job_uid(c, uid)))
+        return ch->record ? -ADV_DATA_LOSS : 0;
+    a = job_attempt(j, index);
+    if (ch->kind == RESOURCE_ATTEMPT && a && ch->record) {
+        codec_reset(RESOURCE_ATTEMPT, a);
+        return codec_decode(RESOURCE_ATTEMPT, ch->record, ch->len, a);
+    }
+    if (a && ch->kind != RESOURCE_ATTEMPT)
+        fleet_forget_of_attempt(a, ch->kind, ch->key);
+    return ch->record ? load_of_job(f, c, ch->kind, ch->key, ch->record, ch->len) : 0;
+}
+
+int store_follow(struct fleet *f, const struct store_change *ch, struct adv_err *err)
+{
+    struct cluster *c = fleet_find_any_cluster(f, ch->cluster);
+    int r;
+
+    if (ch->kind == RESOURCE_NONE || ch->kind == RESOURCE_AUDIT || (c && c->owned))
+        return 0;
+    if (ch->kind == RESOURCE_CLUSTER)
+        r = ch->record ? follow_cluster(f, ch) : 0;
+    else if (!c)
+        r = -ADV_DATA_LOSS;
+    else if (ch->kind == RESOURCE_JOB)
+        r = ch->record ? follow_job(f, c, ch) : (fleet_forget_job(f, c, ch->key), 0);
+    else
+        r = follow_below(f, c, ch);
+    if (r == 0)
+        return 0;
+    return adv_err_set_reason(err, r == -ADV_RESOURCE_EXHAUSTED ? ADV_RESOURCE_EXHAUSTED : ADV_DATA_LOSS, "STORE_CORRUPT",
+                              "store: change %llu: object %.64s, kind %d, key \"%.120s\" cannot be followed",
+                              (unsigned long long) ch->seq, ch->cluster, (int) ch->kind, ch->key);
+}
+
+void store_poll(struct store *st, uint64_t after, uint64_t upto, store_poll_cb cb, void *arg)
+{
+    assert(!st->committing);
+    st->ops->poll(st, after, upto, cb, arg);
+}
+
+void store_renew(struct store *st, store_owners_cb cb, void *arg)
+{
+    st->ops->renew(st, cb, arg);
+}
+
+void store_claim(struct store *st, const char *const *clusters, size_t n, store_owners_cb cb, void *arg)
+{
+    st->ops->claim(st, clusters, n, cb, arg);
+}
+
+void store_release(struct store *st, const char *const *clusters, size_t n, store_cb cb, void *arg)
+{
+    st->ops->release(st, clusters, n, cb, arg);
+}
+
+void store_want(struct store *st, const char *cluster, const char *journal, store_cb cb, void *arg)
+{
+    st->ops->want(st, cluster, journal, cb, arg);
+}
+
+void store_hand_off(struct store *st, const struct store_handoff *h, store_id_cb cb, void *arg)
+{
+    st->ops->hand_off(st, h, cb, arg);
+}
+
+void store_answer(struct store *st, const struct store_handoff *h, store_cb cb, void *arg)
+{
+    st->ops->answer(st, h, cb, arg);
+}
+
 int store_load_change(struct watchlog *w, uint64_t seq, uint64_t revision, int kind, const char *cluster, const char *key,
                       struct adv_err *err)
 {

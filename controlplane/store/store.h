@@ -100,4 +100,83 @@ struct audit_query {
 typedef void (*store_audit_cb)(void *arg, const struct audit_row *rows, size_t n, const struct adv_err *err_or_null);
 void store_list_audit(struct store *st, const struct audit_query *q, store_audit_cb cb, void *arg);
 
+/* ---- sharing: only for stores that are shared ---- */
+
+/* One change of another replica, or of this one, with the object as it is now. Valid during the callback. */
+struct store_change {
+    uint64_t seq, revision;
+    enum resource_kind kind; /* RESOURCE_NONE: of a newer version */
+    const char *cluster, *key;
+    const void *record; /* NULL: the object is gone, or the change has none (audit) */
+    size_t len;
+};
+
+/* A call that another replica took for a cluster that this one owns; or, when @answered, the answer to one of ours. */
+struct store_handoff {
+    uint64_t id;
+    const char *cluster;
+    const char *method;  /* path of the call */
+    const void *request; /* its message, packed; of an answer: the reply, packed, or an error as the API packs it */
+    size_t request_len;
+    const void *caller;  /* who called, as the API packs it */
+    size_t caller_len;
+    int64_t age_us;      /* by database time */
+    uint64_t seq;        /* of an answer: the change that has to be seen before it is told */
+};
+
+struct store_news {
+    const struct store_change *changes; /* in order of seq, without a gap after the one asked for */
+    size_t n_changes;
+    bool more; /* ask again at once */
+    const struct store_handoff *todo; /* open ones of clusters that this replica owns, oldest first */
+    size_t n_todo;
+    const struct store_handoff *answers; /* to what this replica handed off; told once */
+    size_t n_answers;
+};
+
+/* What happened after change @after; up to change @upto, if that is not 0 (then without handoffs). New request ids are
+ * learned on the way. One poll or commit may be outstanding at a time.
+ * Errors: -ADV_UNAVAILABLE; -ADV_ABORTED (STORE_REPLACED: another store, another term, or numbers that went back: a backup
+ * was put in place); -ADV_OUT_OF_RANGE (HISTORY_COMPACTED: load again). */
+typedef void (*store_poll_cb)(void *arg, const struct store_news *news, const struct adv_err *err_or_null);
+void store_poll(struct store *st, uint64_t after, uint64_t upto, store_poll_cb cb, void *arg);
+
+/* Brings @f up to date with one change: the object is decoded over the one that is there, made, or removed. Clusters that
+ * are owned are left alone, since memory leads there. Errors: -ADV_DATA_LOSS, -ADV_RESOURCE_EXHAUSTED: load again. */
+adv_must_check int store_follow(struct fleet *f, const struct store_change *ch, struct adv_err *err);
+
+/* A cluster in the table of owners. */
+struct store_owner {
+    char cluster[65];
+    bool mine;
+    bool free;      /* no owner, or its lease is over by database time */
+    uint64_t epoch; /* of ownership; rises with each change of hands */
+    char wanted[65];         /* the replica that asks for it; "" for none */
+    char wanted_journal[65]; /* the agent that knocked there */
+};
+
+/* Extends the lease of all that is ours, and tells all that is ours or free. @sent_us is the CLOCK_BOOTTIME before the
+ * statement was sent: leases told as ours end at @sent_us + owner_lease_us, or later.
+ * One of renew, claim, release and want may be outstanding at a time, beside a commit or poll. */
+typedef void (*store_owners_cb)(void *arg, int64_t sent_us, uint64_t seq, const struct store_owner *rows, size_t n,
+                                const struct adv_err *err_or_null);
+void store_renew(struct store *st, store_owners_cb cb, void *arg);
+
+/* Takes those of @clusters that are free, or ours already (then by a new epoch, so that nothing of an earlier transaction
+ * can land any more). Tells what it got, and the newest change @seq at that moment: memory has to follow up to it before
+ * it counts as the owner's. */
+void store_claim(struct store *st, const char *const *clusters, size_t n, store_owners_cb cb, void *arg);
+
+/* Gives up @clusters (NULL: all). */
+void store_release(struct store *st, const char *const *clusters, size_t n, store_cb cb, void *arg);
+
+/* Asks the owner of @cluster for it, on behalf of an agent with that journal. The wish is forgotten when it changes hands. */
+void store_want(struct store *st, const char *cluster, const char *journal, store_cb cb, void *arg);
+
+/* Hands a call to the owner of its cluster: id, age and seq are not read. @cb tells its id. Any number may be outstanding. */
+typedef void (*store_id_cb)(void *arg, uint64_t id, const struct adv_err *err_or_null);
+void store_hand_off(struct store *st, const struct store_handoff *h, store_id_cb cb, void *arg);
+/* Answers one of store_news.todo; @h as it came, with request and seq replaced by the answer. */
+void store_answer(struct store *st, const struct store_handoff *h, store_cb cb, void *arg);
+
 #endif

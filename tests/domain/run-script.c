@@ -602,6 +602,7 @@ int main(int argc, char **argv)
     config.log_detection = true;
     policy_defaults(&config.policy);
     fleet = fleet_new(&config);
+    fleet_load_done(fleet, true, 0, 0);
     fleet->store_term = 0;
     while (fgets(line, sizeof(line), f)) {
         line_no++;

@@ -173,6 +173,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     policy_defaults(&cfg.policy);
     w.fleet = fleet_new(&cfg);
+    fleet_load_done(w.fleet, true, 0, 0);
     (void) apply(&w, &ev, &err);
     ev = (struct event) { .type = EV_SET_MODE, .cluster = "a" };
     ev.u.set_mode.mode = MODE_ACT;

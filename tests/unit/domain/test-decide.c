@@ -333,6 +333,7 @@ static struct stage stage(void)
     policy_defaults(&cfg.policy);
     cfg.policy.exclude_max_percent = 100;
     s.f = fleet_new(&cfg);
+    fleet_load_done(s.f, true, 0, 0);
     apply(&s, &ev);
     ev = (struct event) { .type = EV_SET_MODE };
     ev.u.set_mode.mode = MODE_ACT;

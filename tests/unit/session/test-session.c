@@ -169,6 +169,7 @@ static void setup(void)
     cfg.policy.log_settle_us = 1;
     now_us = 1000000LL * 1000000;
     fleet = fleet_new(&cfg);
+    fleet_load_done(fleet, true, 0, 0);
     cr_assert_eq(apply(&ev, NULL), 0);
     ev = (struct event) { .type = EV_SET_MODE, .cluster = "a" };
     ev.u.set_mode.mode = MODE_ACT;

@@ -261,8 +261,13 @@ static struct fleet *new_fleet(void)
 {
     struct fleet_config cfg = { .lease_us = 1000000, .log_detection = true };
 
+    struct fleet *f;
+
     policy_defaults(&cfg.policy);
-    return fleet_new(&cfg);
+    f = fleet_new(&cfg);
+    if (f)
+        fleet_load_done(f, true, 0, 0);
+    return f;
 }
 
 static int apply(struct fleet *f, int i, bool *ret_oom)
