@@ -88,6 +88,8 @@ void fleet_apply_hello(struct fleet *f, struct intents *in, struct cluster *c, s
     (void) str_set(in, &c->scheduler, ev->u.hello.scheduler);
     fleet_set_agent_state(in, c, resumed ? AGENT_CONNECTED : AGENT_RESYNCING, ev->now_us);
     c->digest_ok = resumed; /* equal digests: equal states, even if this process only read its own from the store */
+    if (resumed)
+        fleet_agent_back(f, c, ev);
     take_ceiling(in, c, ev->u.hello.ceiling, ev->u.hello.ceiling_reason, ev);
     c->mode_effective_us = 0; /* until this agent says that it obeys it */
     fleet_audit(in, c, ev, 0, "agent.connected", cluster_resource_name(c, name), "epoch %llu.%llu, journal %.64s%s",

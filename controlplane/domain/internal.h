@@ -52,6 +52,8 @@ void fleet_judge(struct fleet *f, struct intents *in, struct attempt *a, const s
 
 /* observe.c */
 void fleet_set_agent_state(struct intents *in, struct cluster *c, enum agent_state s, int64_t now_us);
+/* State is complete again: what waited for the agent is judged. */
+void fleet_agent_back(struct fleet *f, struct cluster *c, const struct event *ev);
 int fleet_apply_state(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err);
 
 /* finding.c */

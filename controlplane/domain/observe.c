@@ -325,6 +325,15 @@ void fleet_set_agent_state(struct intents *in, struct cluster *c, enum agent_sta
     fleet_touch_cluster(in, c);
 }
 
+void fleet_agent_back(struct fleet *f, struct cluster *c, const struct event *ev)
+{
+    struct attempt *a;
+
+    DL_FOREACH2 (f->judge_list, a, judge_next)
+        if (a->job->cluster == c)
+            fleet_judge_by(f, a, ev->now_us);
+}
+
 int fleet_apply_state(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err)
 {
     if (!adv_streq(str_or(c->holder_instance), str_or(ev->u.state.instance_id)))
@@ -381,13 +390,11 @@ int fleet_apply_state(struct fleet *f, struct intents *in, struct cluster *c, st
     c->observe_us = ev->u.state.observe_us;
     if (!c->in_full) {
         bool ok = c->digest == ev->u.state.digest, back = ok && c->agent_state != AGENT_CONNECTED;
-        struct attempt *a;
         ev->u.state.ret_resync = !ok;
         c->digest_ok = ok;
         fleet_set_agent_state(in, c, ok ? AGENT_CONNECTED : AGENT_RESYNCING, ev->now_us);
-        DL_FOREACH2 (f->judge_list, a, judge_next)
-            if (back && a->job->cluster == c)
-                fleet_judge_by(f, a, ev->now_us); /* what waited for the agent */
+        if (back)
+            fleet_agent_back(f, c, ev);
     }
     return 0;
 }

@@ -502,8 +502,14 @@ static void run_line(void)
         ev.u.hello.journal_persistent = num("persistent", 1) != 0;
         ev.u.hello.highest_epoch = epoch_of(get("epoch", NULL));
         (void) mode_from_name(get("ceiling", "act"), &ev.u.hello.ceiling);
+        if (num("resume", 0) && fleet_find_cluster(fleet, ev.cluster)) { /* offers what is held here, too */
+            ev.u.hello.resume = true;
+            ev.u.hello.resume_epoch = fleet_find_cluster(fleet, ev.cluster)->epoch;
+            ev.u.hello.resume_digest = fleet_find_cluster(fleet, ev.cluster)->digest;
+        }
         apply(&ev);
-        print("  -> %s%s\n", ev.u.hello.ret_granted ? "granted" : "standby", ev.u.hello.ret_settle ? ", settle" : "");
+        print("  -> %s%s%s\n", ev.u.hello.ret_granted ? "granted" : "standby", ev.u.hello.ret_settle ? ", settle" : "",
+              ev.u.hello.ret_resumed ? ", resumed" : "");
     } else if (adv_streq(verb, "gone")) {
         ev.type = EV_AGENT_GONE;
         ev.u.gone.instance_id = get("instance", "i1");
