@@ -63,7 +63,10 @@ struct wire_conn {
     uv_loop_t *loop;
     uv_timer_t timer;
     struct wire_config cfg; /* strings owned */
-    struct wire_target target;
+    struct wire_target *targets; /* tried in turn */
+    size_t n_targets, next_target;
+    size_t tried; /* of this attempt, that failed */
+    struct wire_target target; /* of the present attempt */
     char *authority;
     const struct wire_conn_ops *ops;
     void *ctx;
@@ -90,6 +93,7 @@ static void rearm(struct wire_conn *conn);
 static int write_out(struct link *link, struct adv_err *err);
 static void flush(struct link *link);
 static void attempt(struct wire_conn *conn);
+static void try_target(struct wire_conn *conn);
 static void connect_next(struct wire_conn *conn);
 
 static int64_t now_ms(void)
@@ -196,8 +200,14 @@ static void disconnect(struct wire_conn *conn, bool graceful, int64_t delay_ms,
         tell(conn, WIRE_STATE_BACKOFF, &err);
 }
 
+/* An attempt is over only when each target has been tried. */
 static void fail(struct wire_conn *conn, const struct adv_err *err)
 {
+    if (conn->state == WIRE_STATE_CONNECTING && ++conn->tried < conn->n_targets && !conn->closing) {
+        drop_attempt(conn);
+        try_target(conn);
+        return;
+    }
     disconnect(conn, false, -1, err);
 }
 
@@ -583,20 +593,47 @@ static int resolve(struct wire_conn *conn, struct adv_err *err)
     return 0;
 }
 
-static void attempt(struct wire_conn *conn)
+/* The next of the targets, and the name by which it is called. */
+static int take_target(struct wire_conn *conn, struct adv_err *err)
+{
+    const char *name = conn->cfg.server_name;
+    char *authority = NULL;
+
+    conn->target = conn->targets[conn->next_target++ % conn->n_targets];
+    if (name || conn->target.is_unix)
+        authority = strdup(name ? name : "localhost");
+    else if (asprintf(&authority, strchr(conn->target.host, ':') ? "[%s]:%s" : "%s:%s", conn->target.host,
+                      conn->target.port) < 0)
+        authority = NULL;
+    if (!authority)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for a connection");
+    free(conn->authority);
+    conn->authority = authority;
+    return 0;
+}
+
+static void try_target(struct wire_conn *conn)
 {
     struct adv_err err;
-    int r;
+    int r = take_target(conn, &err);
 
     conn->due_ms = now_ms() + (int64_t) conn->cfg.connect_timeout_ms;
-    tell(conn, WIRE_STATE_CONNECTING, NULL);
-    if (conn->closing || conn->state != WIRE_STATE_CONNECTING || conn->link || conn->dns)
-        return;
-    r = conn->target.is_unix ? link_start(conn, NULL, &err) : resolve(conn, &err);
+    if (r == 0)
+        r = conn->target.is_unix ? link_start(conn, NULL, &err) : resolve(conn, &err);
     if (r < 0)
         fail(conn, &err);
     else
         rearm(conn);
+}
+
+static void attempt(struct wire_conn *conn)
+{
+    conn->due_ms = now_ms() + (int64_t) conn->cfg.connect_timeout_ms;
+    conn->tried = 0;
+    tell(conn, WIRE_STATE_CONNECTING, NULL);
+    if (conn->closing || conn->state != WIRE_STATE_CONNECTING || conn->link || conn->dns)
+        return;
+    try_target(conn);
 }
 
 /* Time */
@@ -763,7 +800,28 @@ static void conn_destroy(struct wire_conn *conn)
     for (size_t i = 0; i < ADV_ARRAY_LEN(strings); i++)
         free((void *) (uintptr_t) strings[i]);
     free(conn->authority);
+    free(conn->targets);
     free(conn);
+}
+
+/* "a:1,b:2": each is checked. */
+static int parse_targets(struct wire_conn *conn, const char *text, struct adv_err *err)
+{
+    adv_auto_free char *copy = strdup(text);
+    char *save = NULL;
+    size_t n = 1;
+    int r = 0;
+
+    for (const char *p = text; (p = strchr(p, ',')); p++)
+        n++;
+    conn->targets = calloc(n, sizeof(*conn->targets));
+    if (!copy || !conn->targets)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for a connection");
+    for (char *one = strtok_r(copy, ",", &save); one && r == 0; one = strtok_r(NULL, ",", &save))
+        r = wire_target_parse(one + strspn(one, " "), &conn->targets[conn->n_targets++], err);
+    if (r == 0 && conn->n_targets == 0)
+        r = wire_target_parse(text, &conn->target, err);
+    return r;
 }
 
 int wire_conn_new(uv_loop_t *loop, const struct wire_config *cfg, const struct wire_conn_ops *ops,
@@ -780,17 +838,12 @@ int wire_conn_new(uv_loop_t *loop, const struct wire_config *cfg, const struct w
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for a connection");
     r = copy_config(conn, cfg, err);
     if (r == 0)
-        r = wire_target_parse(cfg->target, &conn->target, err);
+        r = parse_targets(conn, cfg->target, err);
+    if (r == 0)
+        r = take_target(conn, err);
     if (r < 0)
         goto out;
-    const char *name = cfg->server_name;
-    if (!name)
-        name = conn->target.is_unix ? "localhost" : cfg->target;
-    conn->authority = strdup(name);
-    if (!conn->authority) {
-        r = adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for a connection");
-        goto out;
-    }
+    conn->next_target = 0; /* the first attempt is made at the first */
     conn->loop = loop;
     conn->ops = ops;
     conn->ctx = ctx;

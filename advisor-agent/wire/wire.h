@@ -27,7 +27,7 @@ struct wire_conn;
 struct wire_call;
 
 struct wire_config {
-    const char *target;      /* host:port, [v6]:port or unix:path */
+    const char *target;      /* host:port, [v6]:port or unix:path; several, by commas, are tried in turn */
     const char *server_name; /* name to verify and to send as authority; NULL: the host */
     const char *ca_path;     /* PEM; NULL: the system's store */
     const char *cert_path;   /* PEM client chain; NULL: no client certificate */

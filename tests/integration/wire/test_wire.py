@@ -275,6 +275,12 @@ def test_insecure_only_local(port, server):
     expect(out, r"^closed UNAVAILABLE .*insecure is for loopback")
 
 
+def test_several_targets(port, server):
+    expect(run("--target", f"127.0.0.1:{free_port()},127.0.0.1:{port}", "--insecure", "--size", 1), r"^closed OK")
+    p = subprocess.run([CLIENT, "--target", f"127.0.0.1:{port},nonsense", "--insecure"], capture_output=True)
+    assert p.returncode == 1 and b"config bad target" in p.stdout, p
+
+
 def test_bad_target(port, server):
     p = subprocess.run([CLIENT, "--target", "nonsense", "--insecure"], capture_output=True)
     assert p.returncode == 1 and b"config bad target" in p.stdout, p
