@@ -393,22 +393,28 @@ static int slurp(const char *file, struct adv_buf *b, struct adv_err *err)
     }
 }
 
-static int load_file(struct adv_config *c, struct adv_err *err)
+static int load_text(struct adv_config *c, const char *text, size_t len, struct adv_err *err)
 {
-    struct reader rd = { .c = c, .err = err };
-    ADV_AUTO_DONE(adv_buf) text;
+    struct adv_err mine;
+    struct reader rd = { .c = c, .err = err ? err : &mine };
+    int r;
 
-    adv_buf_init(&text, MAX_FILE_BYTES);
-    int r = slurp(c->file, &text, err);
-    if (r < 0)
-        return r;
     if (!yaml_parser_initialize(&rd.yaml))
         return no_memory(err);
-    yaml_parser_set_input_string(&rd.yaml, (const unsigned char *) text.data, text.len);
+    yaml_parser_set_input_string(&rd.yaml, (const unsigned char *) text, len);
     r = read_document(&rd);
     yaml_event_delete(&rd.ev);
     yaml_parser_delete(&rd.yaml);
     return r;
+}
+
+static int load_file(struct adv_config *c, struct adv_err *err)
+{
+    ADV_AUTO_DONE(adv_buf) text;
+
+    adv_buf_init(&text, MAX_FILE_BYTES);
+    int r = slurp(c->file, &text, err);
+    return r < 0 ? r : load_text(c, text.data, text.len, err);
 }
 
 /* ---- environment and flags ---- */
@@ -495,8 +501,9 @@ struct adv_config *adv_config_free(struct adv_config *c)
     return NULL;
 }
 
-int adv_config_load(const struct adv_config_table *table, const char *file, int n_args,
-                    char *const *args, struct adv_config **ret, struct adv_err *err)
+/* With all values at their defaults. */
+static int new_config(const struct adv_config_table *table, const char *file, struct adv_config **ret,
+                      struct adv_err *err)
 {
     struct adv_config *c = calloc(1, sizeof(*c));
     int r = 0;
@@ -504,8 +511,6 @@ int adv_config_load(const struct adv_config_table *table, const char *file, int 
     if (!c)
         return no_memory(err);
     c->table = table;
-    c->n_args = n_args;
-    c->args = args;
     c->values = calloc(1, table->struct_size);
     c->source = calloc(table->n_rows + 1, 1);
     c->file = file ? strdup(file) : NULL;
@@ -516,7 +521,42 @@ int adv_config_load(const struct adv_config_table *table, const char *file, int 
         if (r < 0)
             adv_err_wrap(err, "default of %s", table->rows[i].key); /* a mistake in the table */
     }
-    if (r == 0 && file)
+    if (r < 0)
+        (void) adv_config_free(c);
+    else
+        *ret = c;
+    return r;
+}
+
+int adv_config_parse(const struct adv_config_table *table, const char *name, const char *text, size_t len,
+                     struct adv_config **ret, struct adv_err *err)
+{
+    struct adv_config *c = NULL;
+    int r = new_config(table, name, &c, err);
+
+    if (r < 0)
+        return r;
+    r = load_text(c, text, len, err);
+    if (r == 0 && table->check)
+        r = table->check(c->values, err);
+    if (r < 0)
+        (void) adv_config_free(c);
+    else
+        *ret = c;
+    return r;
+}
+
+int adv_config_load(const struct adv_config_table *table, const char *file, int n_args,
+                    char *const *args, struct adv_config **ret, struct adv_err *err)
+{
+    struct adv_config *c = NULL;
+    int r = new_config(table, file, &c, err);
+
+    if (r < 0)
+        return r;
+    c->n_args = n_args;
+    c->args = args;
+    if (file)
         r = load_file(c, err);
     if (r == 0)
         r = load_env(c, err);

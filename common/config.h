@@ -129,6 +129,10 @@ struct adv_config; /* a struct of values with the source of each */
 adv_must_check int adv_config_load(const struct adv_config_table *table, const char *file,
                                    int n_args, char *const *args, struct adv_config **ret,
                                    struct adv_err *err);
+/* The same from text alone: no file, environment or flags. @name stands in messages for the file's.
+ * Any thread, never blocks. Errors: -ADV_INVALID_ARGUMENT, -ADV_RESOURCE_EXHAUSTED. */
+adv_must_check int adv_config_parse(const struct adv_config_table *table, const char *name, const char *text, size_t len,
+                                    struct adv_config **ret, struct adv_err *err);
 struct adv_config *adv_config_free(struct adv_config *c); /* returns NULL */
 
 /* The program's struct; borrowed, valid until free or a successful reload. */

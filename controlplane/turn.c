@@ -348,6 +348,15 @@ static void set_revision(const struct intent *i, uint64_t rev)
     case RESOURCE_NODE:
         ((struct node *) i->object)->revision = rev;
         break;
+    case RESOURCE_EXCLUSION:
+    case RESOURCE_INCIDENT:
+    case RESOURCE_WINDOW:
+    case RESOURCE_POLICY:
+        ((struct entry *) i->object)->revision = rev;
+        break;
+    case RESOURCE_EVIDENCE:
+        ((struct evidence *) i->object)->revision = rev;
+        break;
     case RESOURCE_CLUSTER:
     case RESOURCE_AUDIT:
     case RESOURCE_NONE:

@@ -69,6 +69,7 @@ void fleet_apply_hello(struct fleet *f, struct intents *in, struct cluster *c, s
                       (unsigned long long) ev->u.hello.highest_epoch.term,
                       (unsigned long long) ev->u.hello.highest_epoch.counter));
         fleet_audit(in, c, ev, 0, "cluster.store_behind", cluster_resource_name(c, name), "%s", str_or(c->epoch_warning));
+        fleet_incident(f, in, c, INCIDENT_STORE_BEHIND, cluster_resource_name(c, name), ev, "%s", str_or(c->epoch_warning));
         fleet_cluster_lower(in, c, ev);
     }
     if (!same && !fleet_lease_free(c, ev->mono_us)) {
@@ -249,6 +250,10 @@ int fleet_apply_action(struct fleet *f, struct intents *in, struct cluster *c, c
         a->n_actions++;
     }
     (void) str_set(in, &ac->read_before, ev->u.action.read_before);
+    if (ac->verb == VERB_CANCEL && !ev->u.action.outcome) /* the one reason for which an agent ever cancels */
+        fleet_incident(f, in, c, INCIDENT_JOB_REVIVED, job_resource_name(a->job, name), ev,
+                       "Job %.40s had been cancelled or had completed when a requeue for its recovery took effect; it is "
+                       "cancelled again.", str_or(a->job->job_id));
     if (ev->u.action.outcome) {
         ac->command = ev->u.action.command;
         ac->observed = ev->u.action.observed;

@@ -3,6 +3,7 @@
  * one sentence for people. It reads the attempt, its job's history and the policy, and nothing else. */
 
 #include "controlplane/domain/decide.h"
+#include "controlplane/domain/entries.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -59,6 +60,7 @@ void decision_done(struct decision *d)
         free(d->reasons[i].sentence);
     }
     free(d->exclude_nodes);
+    free(d->people_nodes);
     free(d->summary);
     *d = (struct decision) { 0 };
 }
@@ -139,7 +141,8 @@ static void no_action(struct decision *d)
 {
     d->desired = DESIRED_NO_ACTION;
     free(d->exclude_nodes);
-    d->exclude_nodes = NULL;
+    free(d->people_nodes);
+    d->exclude_nodes = d->people_nodes = NULL;
     d->may_interrupt = false;
 }
 
@@ -196,7 +199,18 @@ static const char *cause_words(const struct anomaly *an)
     return buf;
 }
 
-/* Union of the blamed nodes and what earlier advice of this job excluded; "" when none. */
+/* Takes the nodes of list @text out of @all, what people excluded then may have been lifted since. */
+static bool without(struct adv_hostlist *all, const char *text)
+{
+    ADV_AUTO(adv_hostlist) some = adv_hostlist_new(ATTEMPT_MAX_NODES);
+
+    if (!some || (text && nodes_add(some, text) < 0))
+        return false;
+    adv_hostlist_minus(all, some);
+    return true;
+}
+
+/* Union of the blamed nodes and what earlier advice of this job excluded on evidence; NULL when none. */
 static void exclusions(struct decision *d, const struct attempt *a, const struct anomaly *an)
 {
     ADV_AUTO(adv_hostlist) all = adv_hostlist_new(ATTEMPT_MAX_NODES);
@@ -211,7 +225,7 @@ static void exclusions(struct decision *d, const struct attempt *a, const struct
     for (uint32_t i = 0; i < j->n_attempts && j->attempts[i]->index < a->index; i++) {
         const struct advice *old = j->attempts[i]->advice;
         if (old && old->exclude_nodes && old->disposition == DISPOSITION_CONVERGED)
-            d->oom |= nodes_add(all, old->exclude_nodes) < 0;
+            d->oom |= nodes_add(all, old->exclude_nodes) < 0 || !without(all, old->people_nodes);
     }
     if (an && an->nodes)
         d->oom |= nodes_add(all, an->nodes) < 0;
@@ -219,6 +233,71 @@ static void exclusions(struct decision *d, const struct attempt *a, const struct
         return;
     if (adv_hostlist_format(all, &text, NULL) < 0 || !(d->exclude_nodes = strdup(text.data)))
         d->oom = true;
+}
+
+/* Adds what people exclude. */
+static void exclusions_of_people(struct decision *d, const struct attempt *a)
+{
+    ADV_AUTO(adv_hostlist) all = adv_hostlist_new(ATTEMPT_MAX_NODES);
+    ADV_AUTO(adv_hostlist) blamed = adv_hostlist_new(ATTEMPT_MAX_NODES);
+    ADV_AUTO_DONE(adv_buf) people;
+    ADV_AUTO_DONE(adv_buf) text;
+
+    adv_buf_init(&people, HOST_LIST_TEXT_MAX);
+    adv_buf_init(&text, HOST_LIST_TEXT_MAX);
+    if (!all || !blamed || (d->exclude_nodes && nodes_add(blamed, d->exclude_nodes) < 0) ||
+        !exclusions_add(a->job->cluster, all)) {
+        d->oom = true;
+        return;
+    }
+    adv_hostlist_minus(all, blamed);
+    if (adv_hostlist_count(all) == 0)
+        return;
+    if (adv_hostlist_format(all, &people, NULL) < 0 || adv_hostlist_union(all, blamed, NULL) < 0 ||
+        adv_hostlist_format(all, &text, NULL) < 0) {
+        d->oom = true;
+        return;
+    }
+    free(d->exclude_nodes);
+    d->exclude_nodes = strdup(text.data);
+    d->people_nodes = strdup(people.data);
+    d->oom |= !d->exclude_nodes || !d->people_nodes;
+}
+
+/* Nodes of the cluster that are not on @list; UINT32_MAX when the cluster's nodes are not known. */
+static uint32_t nodes_left(struct decision *d, const struct cluster *c, const char *list)
+{
+    ADV_AUTO(adv_hostlist) hl = adv_hostlist_new(ATTEMPT_MAX_NODES);
+    uint32_t n = 0;
+
+    if (!hl || nodes_add(hl, list) < 0) {
+        d->oom = true;
+        return UINT32_MAX;
+    }
+    if (!c->nodes)
+        return UINT32_MAX;
+    for (const struct node *node = c->nodes; node; node = node->hh.next)
+        n += !adv_hostlist_contains(hl, node->name);
+    return n;
+}
+
+/* Whether the job could run at all without these nodes, and the agent takes the list. */
+static bool exclusions_bearable(struct decision *d, const struct attempt *a)
+{
+    uint32_t left = d->exclude_nodes ? nodes_left(d, a->job->cluster, d->exclude_nodes) : UINT32_MAX;
+
+    if (d->exclude_nodes && strlen(d->exclude_nodes) > DECIDE_EXCLUDE_TEXT_MAX) {
+        reason(d, "too_many_exclusions", NULL, "The list of nodes to leave out is longer than an agent takes.");
+        summary(d, "Left as it is: too many nodes would have to be left out.");
+        return false;
+    }
+    if (left < a->job->num_nodes || left == 0) {
+        reason(d, "too_few_nodes", d->exclude_nodes, "Without %s only %u of the cluster's nodes are left; the job needs %u.",
+               d->exclude_nodes, left, a->job->num_nodes ? a->job->num_nodes : 1);
+        summary(d, "Left as it is: without the excluded nodes too few are left for it.");
+        return false;
+    }
+    return true;
 }
 
 static uint32_t count_hosts(struct decision *d, const char *list)
@@ -373,8 +452,16 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
         free(d->exclude_nodes);
         d->exclude_nodes = NULL;
     }
-    if (d->exclude_nodes) {
+    if (d->exclude_nodes)
         reason(d, "node_attributed", d->exclude_nodes, "The evidence names %s, which the attempt used.", d->exclude_nodes);
+    exclusions_of_people(d, a);
+    if (d->people_nodes)
+        reason(d, "excluded_by_people", d->people_nodes, "People keep recoveries off %s.", d->people_nodes);
+    if (!d->oom && !exclusions_bearable(d, a)) {
+        no_action(d);
+        return;
+    }
+    if (d->exclude_nodes) {
         summary(d, "Restart without %s: attempt %u %s%s%s%s.", d->exclude_nodes, a->index, end,
                 cause_words(an), an && an->nodes ? " on " : "", an ? str_or(an->nodes) : "");
     } else {
@@ -449,7 +536,9 @@ static void set_actionability(struct decision *d, const struct attempt *a)
     case MODE_UNSET:
     default:
         d->actionability = ACTION_SHADOW;
-        reason(d, m == MODE_OFF ? "mode_off" : "mode_observe", NULL, "Nothing is touched: %s.",
+        reason(d, m == MODE_OFF                                ? "mode_off" :
+                  a->job->cluster->maintenance_until_us ? "maintenance" :
+                                                          "mode_observe", NULL, "Nothing is touched: %s.",
                n ? why[0] : "mode observe");
         break;
     }

@@ -19,15 +19,20 @@
  *  failed             any, ended longer ago than advice is valid NO_ACTION   at once
  *  running            confirmed by grace                         RESTARTED   (may_interrupt)
  *  running            none (withdrawn by progress)               NO_ACTION   at once
- * RESTARTED falls back to NO_ACTION on: restart limit, same signature again on other nodes without a new checkpoint,
+ * Nodes that people exclude (exclusions) are left out by every RESTARTED besides those that the evidence blames.
+ * RESTARTED falls back to NO_ACTION on: too few nodes left, more exclusions than an agent takes, restart limit, same signature again on other nodes without a new checkpoint,
  * no new checkpoint in N attempts, not requeueable, not a batch job. */
 
 #include "controlplane/domain/policy.h"
+
+/* An agent takes no longer list of excluded nodes (agent_service.options: AdviceOrder.exclude_nodes). */
+#define DECIDE_EXCLUDE_TEXT_MAX 4095
 
 struct decision {
     enum desired_state desired;
     enum actionability actionability;
     char *exclude_nodes;
+    char *people_nodes; /* of them: those that only people exclude */
     struct advice_reason reasons[ADVICE_MAX_REASONS];
     uint32_t n_reasons;
     char *summary;

@@ -155,7 +155,15 @@ static void remember_request(struct intents *in, const struct event *ev)
 static void tick(struct fleet *f, struct intents *in, const struct event *ev)
 {
     struct attempt *a, *next;
+    struct entry *e, *e_next;
 
+    DL_FOREACH_SAFE2 (f->due_list, e, e_next, due_next) /* first: a window that begins now counts for what is judged now */
+        if (e->due_us <= ev->now_us && !in->oom) {
+            if (e->kind == RESOURCE_WINDOW)
+                fleet_window_due(f, in, (struct window *) e, ev);
+            else
+                fleet_exclusion_due(f, in, (struct exclusion *) e, ev);
+        }
     DL_FOREACH_SAFE2 (f->judge_list, a, next, judge_next)
         if (a->judge_at_us <= ev->now_us && !in->oom)
             fleet_judge(f, in, a, ev);
@@ -168,7 +176,9 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
     int r = 0;
 
     f->now_us = ev->now_us;
-    if (ev->type != EV_TICK && ev->type != EV_CLUSTER_CREATE) {
+    if (ev->type == EV_POLICY_APPLY) {
+        c = f->global;
+    } else if (ev->type != EV_TICK && ev->type != EV_CLUSTER_CREATE) {
         c = fleet_find_cluster(f, ev->cluster);
         if (!c)
             return adv_err_set_reason(err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered",
@@ -238,6 +248,24 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
         break;
     case EV_VERDICT:
         r = fleet_apply_verdict(in, c, ev, err);
+        break;
+    case EV_EXCLUSION_ADD:
+        r = fleet_apply_exclusion_add(f, in, c, ev, err);
+        break;
+    case EV_EXCLUSION_LIFT:
+        r = fleet_apply_exclusion_lift(f, in, c, ev, err);
+        break;
+    case EV_WINDOW_CREATE:
+        r = fleet_apply_window_create(f, in, c, ev, err);
+        break;
+    case EV_WINDOW_END:
+        r = fleet_apply_window_end(f, in, c, ev, err);
+        break;
+    case EV_INCIDENT_CLOSE:
+        r = fleet_apply_incident_close(in, c, ev, err);
+        break;
+    case EV_POLICY_APPLY:
+        r = fleet_apply_policy(f, in, ev, err);
         break;
     case EV_TICK:
         tick(f, in, ev);

@@ -29,6 +29,7 @@ struct fleet {
     struct cluster *global; /* FLEET_CLUSTER; never NULL */
     struct fleet_config cfg;
     struct attempt *judge_list; /* attempts with judge_at_us */
+    struct entry *due_list;     /* entries with due_us */
     uint64_t next_uid; /* below it: used. The store starts it at its newest change, so that no two lives mint the same */
     int64_t now_us;    /* wall clock of the newest event; 0 before the first */
     uint64_t store_term;
@@ -51,6 +52,12 @@ enum event_type {
     EV_ACTION,
     EV_APPROVAL, /* a person's yes or no to an advice */
     EV_VERDICT,  /* a person's judgement of an advice */
+    EV_EXCLUSION_ADD,
+    EV_EXCLUSION_LIFT,
+    EV_WINDOW_CREATE,
+    EV_WINDOW_END,
+    EV_INCIDENT_CLOSE,
+    EV_POLICY_APPLY, /* of FLEET_CLUSTER */
     EV_TICK,
 };
 
@@ -229,6 +236,28 @@ struct event {
             enum verdict value;
             const char *why;
         } verdict;
+        struct {
+            const char *node;
+            const char *reason;
+            int64_t expire_us; /* 0: until lifted */
+        } exclusion;
+        struct {
+            int64_t start_us; /* 0: now */
+            int64_t end_us;
+            const char *reason;
+        } window;
+        struct {
+            const char *uid;
+            uint64_t if_revision; /* that the caller read; 0: any */
+            const char *reason;
+        } entry; /* lift, end, close */
+        struct {
+            const char *name;
+            const char *document;
+            const char *document_sha256;
+            const char *reason;
+            uint64_t if_revision;
+        } policy;
     } u;
 };
 
@@ -321,6 +350,7 @@ adv_must_check int fleet_load_attempt(struct fleet *f, struct job *j, struct att
 void fleet_load_anomaly(struct attempt *a, struct anomaly *an);                            /* takes over */
 void fleet_load_advice(struct attempt *a, struct advice *ad);                              /* takes over */
 void fleet_load_action(struct attempt *a, struct action *ac);                              /* takes over */
+void fleet_load_evidence(struct attempt *a, struct evidence *e);                           /* takes over */
 /* After everything is loaded. With @own_all every cluster is taken over as by fleet_take_over(), for ever. */
 void fleet_load_done(struct fleet *f, bool own_all, int64_t now_us, int64_t mono_us);
 
@@ -328,7 +358,9 @@ void fleet_load_done(struct fleet *f, bool own_all, int64_t now_us, int64_t mono
 void fleet_unlink_job(struct cluster *c, struct job *j); /* off the tables; the caller's, with all below it */
 void fleet_forget_job(struct fleet *f, struct cluster *c, const char *uid);
 void fleet_forget_node(struct cluster *c, const char *name);
-void fleet_forget_of_attempt(struct attempt *a, enum resource_kind kind, const char *key); /* anomaly, advice, action */
+void fleet_forget_of_attempt(struct attempt *a, enum resource_kind kind, const char *key); /* anomaly, advice, action,
+                                                                                               * evidence */
+void fleet_forget_entry(struct fleet *f, struct cluster *c, enum resource_kind kind, const char *uid);
 /* This replica owns @c from now on, by ownership @epoch, until @until_us (CLOCK_BOOTTIME) at first: its agent counts as
  * unreachable and its last lease as held until a whole one is over; what waits to be judged is taken up. */
 void fleet_take_over(struct fleet *f, struct cluster *c, uint64_t epoch, int64_t until_us, int64_t now_us, int64_t mono_us);

@@ -33,6 +33,13 @@ static bool *dirty_mark(const struct intent *i)
         return &((struct action *) i->object)->dirty;
     case RESOURCE_NODE:
         return &((struct node *) i->object)->dirty;
+    case RESOURCE_EXCLUSION:
+    case RESOURCE_INCIDENT:
+    case RESOURCE_WINDOW:
+    case RESOURCE_POLICY:
+        return &((struct entry *) i->object)->dirty;
+    case RESOURCE_EVIDENCE:
+        return &((struct evidence *) i->object)->dirty;
     case RESOURCE_AUDIT:
     case RESOURCE_NONE:
     case RESOURCE_KIND_END_:

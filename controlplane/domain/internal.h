@@ -73,6 +73,41 @@ int fleet_apply_status(struct fleet *f, struct intents *in, struct cluster *c, c
 int fleet_apply_action(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
                        struct adv_err *err);
 
+/* entries.c */
+/* Made with a uid minted here, or @uid_or_null; touched. NULL: no memory. */
+struct entry *fleet_entry_new(struct fleet *f, struct intents *in, struct cluster *c, enum resource_kind kind,
+                              const char *uid_or_null, const struct event *ev);
+void fleet_touch_entry(struct intents *in, struct entry *e);
+/* EV_TICK looks at @e then; 0: never. */
+void fleet_entry_due(struct fleet *f, struct entry *e, int64_t at_us);
+/* Errors: -ADV_ABORTED (ETAG_MISMATCH). */
+int fleet_entry_unchanged(const struct entry *e, uint64_t if_revision, struct adv_err *err);
+/* Errors: -ADV_NOT_FOUND, -ADV_ABORTED. */
+int fleet_entry_get(const struct cluster *c, enum resource_kind kind, const char *uid, uint64_t if_revision,
+                    struct entry **ret, struct adv_err *err);
+
+/* exclusions.c */
+int fleet_apply_exclusion_add(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
+                              struct adv_err *err);
+int fleet_apply_exclusion_lift(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
+                               struct adv_err *err);
+void fleet_exclusion_due(struct fleet *f, struct intents *in, struct exclusion *x, const struct event *ev);
+
+/* windows.c */
+int fleet_apply_window_create(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
+                              struct adv_err *err);
+int fleet_apply_window_end(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
+                           struct adv_err *err);
+void fleet_window_due(struct fleet *f, struct intents *in, struct window *w, const struct event *ev);
+
+/* incidents.c */
+void fleet_incident(struct fleet *f, struct intents *in, struct cluster *c, enum incident_kind kind, const char *subject,
+                    const struct event *ev, const char *fmt, ...) ADV_PRINTF(7, 8);
+int fleet_apply_incident_close(struct intents *in, struct cluster *c, const struct event *ev, struct adv_err *err);
+
+/* policies.c */
+int fleet_apply_policy(struct fleet *f, struct intents *in, struct event *ev, struct adv_err *err);
+
 /* people.c */
 int fleet_apply_approval(struct intents *in, struct cluster *c, const struct event *ev, struct adv_err *err);
 int fleet_apply_verdict(struct intents *in, struct cluster *c, const struct event *ev, struct adv_err *err);

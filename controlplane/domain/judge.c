@@ -34,8 +34,12 @@ void fleet_judge_by(struct fleet *f, struct attempt *a, int64_t at_us)
 int64_t fleet_next_deadline(const struct fleet *f)
 {
     const struct attempt *a;
+    const struct entry *e;
     int64_t min = 0;
 
+    DL_FOREACH2 (f->due_list, e, due_next)
+        if (!min || e->due_us < min)
+            min = e->due_us;
     DL_FOREACH2 (f->judge_list, a, judge_next)
         if (!min || a->judge_at_us < min)
             min = a->judge_at_us;
@@ -68,7 +72,7 @@ void fleet_advice_lower(struct intents *in, struct advice *ad, const struct even
 {
     char *why[POLICY_MAX_MODE_REASONS], name[RESOURCE_NAME_MAX];
     size_t n = 0;
-    enum adv_mode m = policy_job_mode(ad->attempt->job, why, &n);
+    enum adv_mode m = policy_job_consent(ad->attempt->job, why, &n);
     enum actionability to = m == MODE_ACT || (m == MODE_APPROVE && advice_approved(ad)) ? ACTION_ACTIONABLE :
                             m == MODE_APPROVE                                           ? ACTION_NEEDS_APPROVAL :
                                                                                           ACTION_SHADOW;
@@ -303,6 +307,7 @@ static void put_advice(struct fleet *f, struct intents *in, struct attempt *a, s
     ad->may_interrupt = d->may_interrupt;
     ad->valid_for_ms = f->cfg.policy.valid_for_ms;
     fleet_str_take(&ad->exclude_nodes, ADV_STEAL(d->exclude_nodes));
+    fleet_str_take(&ad->people_nodes, ADV_STEAL(d->people_nodes));
     (void) str_set(in, &ad->anomaly_uid, d->anomaly ? d->anomaly->uid : NULL);
     take_prose(ad, d);
     ad->update_us = ad->status_us = ev->now_us;
@@ -314,7 +319,9 @@ static void put_advice(struct fleet *f, struct intents *in, struct attempt *a, s
             ad->order_rev = 0; /* the agent has to hear that there is nothing to do any more */
     } else {
         ad->disposition = DISPOSITION_PENDING;
-        ad->disposition_reason = ad->actionability == ACTION_ACTIONABLE ? REASON_UNSET : REASON_MODE_TOO_LOW;
+        ad->disposition_reason = ad->actionability == ACTION_ACTIONABLE                ? REASON_UNSET :
+                                 a->job->cluster->maintenance_until_us ? REASON_MAINTENANCE :
+                                                                         REASON_MODE_TOO_LOW;
         if (ad->actionability == ACTION_ACTIONABLE)
             fleet_advice_open(ad);
     }
@@ -382,6 +389,12 @@ static void judge_running(struct fleet *f, struct intents *in, struct attempt *a
         since = a->last_progress_us;
     if (a->job->cluster->agent_state_us > since)
         since = a->job->cluster->agent_state_us; /* silence counts only while somebody listens */
+    if (a->job->cluster->maintenance_past_us > since)
+        since = a->job->cluster->maintenance_past_us; /* and nobody works on the cluster */
+    if (a->job->cluster->maintenance_until_us) {
+        fleet_judge_at(f, a, a->job->cluster->maintenance_until_us + f->cfg.policy.suspicion_grace_us);
+        return;
+    }
     due = since + f->cfg.policy.suspicion_grace_us;
     if (ev->now_us < due) {
         fleet_judge_at(f, a, due);

@@ -5,6 +5,8 @@
 
 #include <utlist.h>
 
+#include "controlplane/domain/entries.h"
+
 struct fleet *fleet_new(const struct fleet_config *cfg)
 {
     struct fleet *f = calloc(1, sizeof(*f));
@@ -139,6 +141,13 @@ void fleet_load_action(struct attempt *a, struct action *ac)
     a->n_actions++;
 }
 
+void fleet_load_evidence(struct attempt *a, struct evidence *e)
+{
+    e->attempt = a;
+    DL_APPEND(a->evidence, e);
+    a->n_evidence++;
+}
+
 /* The last holder may be at work until a whole lease is over, and nothing destructive exists before its state is whole. */
 void fleet_take_over(struct fleet *f, struct cluster *c, uint64_t epoch, int64_t until_us, int64_t now_us, int64_t mono_us)
 {
@@ -154,6 +163,17 @@ void fleet_take_over(struct fleet *f, struct cluster *c, uint64_t epoch, int64_t
         c->agent_state = AGENT_UNREACHABLE; /* not stored: the next change of the cluster carries it */
     c->lease_until_mono_us = mono_us + f->cfg.lease_us;
     c->digest_ok = false;
+    fleet_windows_sum(c, now_us);
+    for (struct entry *e = c->entries[RESOURCE_WINDOW]; e; e = e->hh.next) {
+        const struct window *w = (const struct window *) e;
+        if (w->state != WINDOW_OVER)
+            fleet_entry_due(f, e, w->state == WINDOW_OPEN ? w->end_us : w->start_us);
+    }
+    for (struct entry *e = c->entries[RESOURCE_EXCLUSION]; e; e = e->hh.next) {
+        const struct exclusion *x = (const struct exclusion *) e;
+        if (x->state == EXCLUSION_ACTIVE && x->expire_us)
+            fleet_entry_due(f, e, x->expire_us);
+    }
     for (j = c->jobs_by_uid; j; j = j->hh_uid.next) {
         struct attempt *a = fleet_last_attempt(j);
         if (!a || j->gone)
@@ -170,6 +190,7 @@ void fleet_take_over(struct fleet *f, struct cluster *c, uint64_t epoch, int64_t
 void fleet_give_up(struct fleet *f, struct cluster *c)
 {
     struct attempt *a, *next;
+    struct entry *e, *e_next;
 
     c->owned = false;
     c->owned_until_us = 0;
@@ -180,6 +201,9 @@ void fleet_give_up(struct fleet *f, struct cluster *c)
     DL_FOREACH_SAFE2 (f->judge_list, a, next, judge_next)
         if (a->job->cluster == c)
             fleet_judge_unlink(f, a);
+    DL_FOREACH_SAFE2 (f->due_list, e, e_next, due_next)
+        if (e->cluster == c)
+            fleet_entry_due(f, e, 0);
 }
 
 void fleet_load_done(struct fleet *f, bool own_all, int64_t now_us, int64_t mono_us)
@@ -232,8 +256,20 @@ void fleet_forget_node(struct cluster *c, const char *name)
     node_free(n);
 }
 
+void fleet_forget_entry(struct fleet *f, struct cluster *c, enum resource_kind kind, const char *uid)
+{
+    struct entry *e = entry_find(c, kind, uid);
+
+    if (!e)
+        return;
+    fleet_entry_due(f, e, 0);
+    HASH_DEL(c->entries[kind], e);
+    entry_free(e);
+}
+
 void fleet_forget_of_attempt(struct attempt *a, enum resource_kind kind, const char *key)
 {
+    struct evidence *ev, *ev_next;
     struct anomaly *an, *an_next;
     struct action *ac, *ac_next;
     char own[RESOURCE_KEY_MAX];
@@ -254,5 +290,11 @@ void fleet_forget_of_attempt(struct attempt *a, enum resource_kind kind, const c
             DL_DELETE(a->actions, ac);
             a->n_actions--;
             action_free(ac);
+        }
+    DL_FOREACH_SAFE (a->evidence, ev, ev_next)
+        if (kind == RESOURCE_EVIDENCE && adv_streq(resource_key(kind, ev, own), key)) {
+            DL_DELETE(a->evidence, ev);
+            a->n_evidence--;
+            evidence_free(ev);
         }
 }

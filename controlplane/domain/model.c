@@ -2,7 +2,7 @@
 /* Names, predicates and destructors of the domain's structs. The tables below are the only place where an enum's
  * number meets its word. */
 
-#include "controlplane/domain/model.h"
+#include "controlplane/domain/entries.h"
 
 #include <stdio.h>
 #include <utlist.h>
@@ -204,6 +204,16 @@ const char *resource_key(enum resource_kind kind, const void *object, char buf[R
                         str_or(ac->journal_id), (unsigned long long) ac->journal_seq);
         break;
     }
+    case RESOURCE_EXCLUSION:
+    case RESOURCE_INCIDENT:
+    case RESOURCE_WINDOW:
+    case RESOURCE_POLICY:
+        (void) snprintf(buf, RESOURCE_KEY_MAX, "%s", ((const struct entry *) object)->uid);
+        break;
+    case RESOURCE_EVIDENCE:
+        a = ((const struct evidence *) object)->attempt;
+        (void) snprintf(buf, RESOURCE_KEY_MAX, "%s/%010u/%s", a->job->uid, a->index, ((const struct evidence *) object)->uid);
+        break;
     case RESOURCE_CLUSTER:
     case RESOURCE_AUDIT:
     case RESOURCE_NONE:
@@ -254,6 +264,19 @@ const char *resource_name(enum resource_kind kind, const char *cluster, const ch
     case RESOURCE_AUDIT:
         (void) snprintf(buf, size, "clusters/%s/audit/%s", cluster, key);
         return buf;
+    case RESOURCE_EXCLUSION:
+        (void) snprintf(buf, size, "clusters/%s/exclusions/%s", cluster, key);
+        return buf;
+    case RESOURCE_INCIDENT:
+        (void) snprintf(buf, size, "clusters/%s/incidents/%s", cluster, key);
+        return buf;
+    case RESOURCE_WINDOW:
+        (void) snprintf(buf, size, "clusters/%s/windows/%s", cluster, key);
+        return buf;
+    case RESOURCE_POLICY:
+        slash = strchr(key, '/');
+        (void) snprintf(buf, size, "policies/%.*s", slash ? (int) (slash - key) : 0, key);
+        return buf;
     case RESOURCE_NONE:
     case RESOURCE_KIND_END_:
         return buf;
@@ -273,7 +296,10 @@ const char *resource_name(enum resource_kind kind, const char *cluster, const ch
         (void) snprintf(buf, size, "clusters/%s/jobs/%s/attempts/%u/advice", cluster, uid, index);
         break;
     case RESOURCE_ANOMALY:
-        (void) snprintf(buf, size, "clusters/%s/jobs/%s/attempts/%u#%s", cluster, uid, index, rest);
+        (void) snprintf(buf, size, "clusters/%s/jobs/%s/attempts/%u/anomalies/%s", cluster, uid, index, rest);
+        break;
+    case RESOURCE_EVIDENCE:
+        (void) snprintf(buf, size, "clusters/%s/jobs/%s/attempts/%u/evidence/%s", cluster, uid, index, rest);
         break;
     case RESOURCE_ACTION:
         slash = strrchr(rest, '/');
@@ -337,6 +363,14 @@ bool sched_job_id_valid(const char *s)
     return n > 0 && strspn(s, "0123456789") == n;
 }
 
+static enum resource_kind entry_kind_of(const char *collection)
+{
+    return adv_streq(collection, "exclusions")  ? RESOURCE_EXCLUSION :
+           adv_streq(collection, "incidents")   ? RESOURCE_INCIDENT :
+           adv_streq(collection, "windows")     ? RESOURCE_WINDOW :
+                                                  RESOURCE_NONE;
+}
+
 int resource_path_parse(const char *name, struct resource_path *ret, struct adv_err *err)
 {
     struct resource_path p = { 0 };
@@ -362,19 +396,22 @@ int resource_path_parse(const char *name, struct resource_path *ret, struct adv_
                     bad = "a cluster id";
                 break;
             case 2:
+                p.entry_kind = entry_kind_of(word);
                 if (adv_streq(word, "nodes"))
                     p.node = word; /* set for good below */
-                else if (!adv_streq(word, "jobs"))
-                    bad = "\"jobs\" or \"nodes\" after the cluster";
+                else if (!p.entry_kind && !adv_streq(word, "jobs"))
+                    bad = "\"jobs\", \"nodes\", \"exclusions\", \"incidents\" or \"windows\" after the cluster";
                 break;
             case 3:
                 if (p.node)
                     p.node = word;
+                else if (p.entry_kind)
+                    p.entry_uid = word;
                 else
                     p.job_uid = word;
                 break;
             case 4:
-                if (p.node || !adv_streq(word, "attempts"))
+                if (p.node || p.entry_kind || !adv_streq(word, "attempts"))
                     bad = "\"attempts\" after the job";
                 break;
             case 5: {
@@ -409,6 +446,7 @@ int resource_path_parse(const char *name, struct resource_path *ret, struct adv_
     MOVE(job_uid);
     MOVE(attempt);
     MOVE(node);
+    MOVE(entry_uid);
 #undef MOVE
     return 0;
 }
@@ -473,6 +511,7 @@ void advice_free(struct advice *a)
         free(a->reasons[i].sentence);
     }
     free(a->exclude_nodes);
+    free(a->people_nodes);
     free(a->summary);
     free(a->correlation_id);
     free(a->anomaly_uid);
@@ -495,8 +534,26 @@ void action_free(struct action *a)
     free(a);
 }
 
+void evidence_free(struct evidence *e)
+{
+    if (!e)
+        return;
+    free(e->uid);
+    free(e->source);
+    free(e->kind);
+    free(e->nodes);
+    free(e->ranks);
+    free(e->summary);
+    free(e->excerpt_ref);
+    free(e->excerpt_sha256);
+    free(e->reporter);
+    free(e->request_id);
+    free(e);
+}
+
 void attempt_free(struct attempt *a)
 {
+    struct evidence *ev, *ev_next;
     struct anomaly *an, *an_next;
     struct action *ac, *ac_next;
 
@@ -506,6 +563,8 @@ void attempt_free(struct attempt *a)
         anomaly_free(an);
     DL_FOREACH_SAFE(a->actions, ac, ac_next)
         action_free(ac);
+    DL_FOREACH_SAFE(a->evidence, ev, ev_next)
+        evidence_free(ev);
     advice_free(a->advice);
     free(a->state_raw);
     free(a->nodes);
@@ -542,6 +601,7 @@ void cluster_free(struct cluster *c)
 {
     struct job *j, *j_next;
     struct node *n, *n_next;
+    struct entry *e, *e_next;
 
     if (!c)
         return;
@@ -553,6 +613,12 @@ void cluster_free(struct cluster *c)
     HASH_ITER(hh, c->nodes, n, n_next) {
         HASH_DEL(c->nodes, n);
         node_free(n);
+    }
+    for (size_t i = 0; i < ADV_ARRAY_LEN(c->entries); i++) {
+        HASH_ITER(hh, c->entries[i], e, e_next) {
+            HASH_DEL(c->entries[i], e);
+            entry_free(e);
+        }
     }
     free(c->name);
     free(c->agent_version);

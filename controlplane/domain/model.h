@@ -78,10 +78,11 @@ enum {
     REASON_ATTEMPT_SUPERSEDED = 4,
     REASON_JOB_GONE = 5,
     REASON_REJECTED = 9,
+    REASON_MAINTENANCE = 15,
     REASON_MODE_TOO_LOW = 19,
     REASON_LAST_ = 19
 };
-enum { VERB_PRESERVE = 1, VERB_INTERRUPT = 2 };
+enum { VERB_PRESERVE = 1, VERB_INTERRUPT = 2, VERB_CANCEL = 6 };
 
 enum approval { APPROVAL_NONE = 0, APPROVAL_APPROVED = 1, APPROVAL_REJECTED = 2 };
 enum verdict { VERDICT_NONE = 0, VERDICT_RIGHT = 1, VERDICT_WRONG = 2 };
@@ -105,7 +106,85 @@ enum resource_kind {
     RESOURCE_ACTION = 6,
     RESOURCE_AUDIT = 7, /* a row of the audit log, not an object */
     RESOURCE_NODE = 8,
+    RESOURCE_EXCLUSION = 9,
+    RESOURCE_INCIDENT = 10,
+    RESOURCE_WINDOW = 11,
+    RESOURCE_EVIDENCE = 12,
+    RESOURCE_POLICY = 13,
     RESOURCE_KIND_END_
+};
+
+/* The head of everything that hangs on a cluster by an id of its own, first member of each: exclusions, incidents,
+ * maintenance windows, policies. Common work on them is in entries.h. */
+struct entry {
+    enum resource_kind kind;
+    struct cluster *cluster; /* owner */
+    char *uid;
+    char *request_id; /* of the call that made it: a repeated call finds it again */
+    uint64_t revision;
+    bool dirty;
+    int64_t due_us; /* when EV_TICK has to look at it; 0 = never. On the fleet's list while not 0 */
+    struct entry *due_prev, *due_next;
+    UT_hash_handle hh; /* cluster->entries[kind] by uid */
+};
+
+enum exclusion_state { EXCLUSION_NONE = 0, EXCLUSION_ACTIVE = 1, EXCLUSION_EXPIRED = 2, EXCLUSION_LIFTED = 3 };
+
+/* A node that later recoveries avoid because a person said so. */
+struct exclusion {
+    struct entry e;
+    char *node;
+    char *reason;
+    char *owner;
+    enum exclusion_state state;
+    int64_t create_us;
+    int64_t expire_us; /* 0: until lifted */
+    int64_t lift_us;
+    char *lifted_by;
+    char *lift_reason;
+};
+
+enum incident_kind { INCIDENT_NONE = 0, INCIDENT_JOB_REVIVED = 1, INCIDENT_STORE_BEHIND = 2 };
+
+/* Something that a person should look at. */
+struct incident {
+    struct entry e;
+    enum incident_kind kind;
+    bool closed;
+    char *summary;
+    char *subject; /* resource name */
+    uint32_t count;
+    int64_t open_us;
+    int64_t update_us;
+    int64_t close_us;
+    char *closed_by;
+    char *close_reason;
+};
+
+enum window_state { WINDOW_NONE = 0, WINDOW_PLANNED = 1, WINDOW_OPEN = 2, WINDOW_OVER = 3 };
+
+/* A time in which people work on the cluster. */
+struct window {
+    struct entry e;
+    enum window_state state;
+    int64_t start_us;
+    int64_t end_us;
+    char *reason;
+    char *owner;
+    int64_t create_us;
+    char *ended_by; /* NULL: it ended by itself */
+};
+
+/* One version of one policy; uid "<name>/<version, 10 digits>". Hangs on FLEET_CLUSTER. */
+struct policy_doc {
+    struct entry e;
+    char *name;
+    uint64_t version;
+    char *document;
+    char *document_sha256;
+    char *owner;
+    char *reason;
+    int64_t create_us;
 };
 
 struct node {
@@ -155,6 +234,29 @@ struct anomaly {
     struct anomaly *prev, *next; /* attempt's list */
 };
 
+/* What somebody outside observed and what may explain an anomaly. At most ATTEMPT_MAX_EVIDENCE each attempt. */
+struct evidence {
+    char *uid;
+    struct attempt *attempt; /* owner */
+    char *source;
+    char *kind;
+    int64_t window_start_us;
+    int64_t window_end_us;
+    char *nodes; /* host list */
+    char *ranks; /* comma separated */
+    uint32_t weight_percent;
+    char *summary;
+    char *excerpt_ref;
+    char *excerpt_sha256;
+    char *reporter;
+    int64_t observe_us;
+    int64_t record_us;
+    char *request_id; /* of the call that made it */
+    uint64_t revision;
+    bool dirty;
+    struct evidence *prev, *next; /* attempt's list, oldest first */
+};
+
 struct advice_reason {
     char *code;
     char *param;
@@ -168,6 +270,7 @@ struct advice {
     enum desired_state desired;
     enum actionability actionability;
     char *exclude_nodes; /* host list */
+    char *people_nodes;  /* host list: those of them that only people exclude */
     struct advice_reason reasons[ADVICE_MAX_REASONS];
     uint32_t n_reasons;
     char *summary;
@@ -238,6 +341,7 @@ struct milestones {
 /* No list of that many names is longer: reaching it means that memory ran out. */
 #define HOST_LIST_TEXT_MAX    (ATTEMPT_MAX_NODES * (ADV_HOST_NAME_MAX + 1))
 #define ATTEMPT_MAX_ACTIONS   64
+#define ATTEMPT_MAX_EVIDENCE  32
 
 struct attempt {
     struct job *job; /* owner */
@@ -264,6 +368,8 @@ struct attempt {
     uint32_t n_anomalies;
     struct action *actions;
     uint32_t n_actions;
+    struct evidence *evidence;
+    uint32_t n_evidence;
     struct advice *advice; /* NULL until judged */
     int64_t judge_at_us;   /* when to look again; 0 = nothing pending */
     uint64_t revision;
@@ -337,6 +443,9 @@ struct cluster {
     struct job *jobs_by_uid;
     struct job *jobs_by_id;
     struct advice *open_advice;
+    struct entry *entries[RESOURCE_KIND_END_]; /* by kind, then by uid */
+    int64_t maintenance_until_us; /* runtime: end of the last open maintenance window; 0 = none is open */
+    int64_t maintenance_past_us;  /* runtime: when the newest one that is over ended */
     uint64_t audit_seq;
     char *audit_hash; /* hex of the last audit event */
     /* Ownership, runtime; for shared stores. An unshared store owns everything by epoch 0 for ever. */
@@ -394,12 +503,11 @@ const char *attempt_resource_name(const struct attempt *a, char buf[RESOURCE_NAM
 const char *advice_resource_name(const struct attempt *a, char buf[RESOURCE_NAME_MAX]);
 
 /* The key of an object within its cluster, by which the store and the change log know it; keys sort like their objects:
- *   cluster "", job "<uid>", attempt and advice "<uid>/<index, 10 digits>", anomaly "<attempt>/<anomaly uid>",
- *   action "<attempt>/<journal id>/<seq, 20 digits>", node "<name>", audit event "<seq>". */
+ *   cluster "", job "<uid>", attempt and advice "<uid>/<index, 10 digits>", anomaly and evidence "<attempt>/<uid>",
+ *   action "<attempt>/<journal id>/<seq, 20 digits>", node "<name>", audit event "<seq>", an entry its uid. */
 #define RESOURCE_KEY_MAX 200
 const char *resource_key(enum resource_kind kind, const void *object, char buf[RESOURCE_KEY_MAX]);
-/* The resource name of what has that key; anomalies are called "<attempt's name>#<uid>", actions
- * "<advice's name>#<journal id>/<seq>". */
+/* The resource name of what has that key; actions, which are no resources, are called "<advice's name>#<journal id>/<seq>". */
 const char *resource_name(enum resource_kind kind, const char *cluster, const char *key, char buf[2 * RESOURCE_NAME_MAX]);
 /* Takes a key of a thing of a job apart. @ret_rest is what follows the attempt's index, "" for nothing. False: it is none. */
 bool resource_key_parse(const char *key, char ret_job_uid[64], uint32_t *ret_index, const char **ret_rest);
@@ -414,6 +522,8 @@ struct resource_path {
     uint32_t attempt_index;
     bool advice;
     const char *node;
+    enum resource_kind entry_kind; /* exclusion, incident, window; RESOURCE_NONE for none of them */
+    const char *entry_uid;
 };
 adv_must_check int resource_path_parse(const char *name, struct resource_path *ret, struct adv_err *err);
 
@@ -431,6 +541,7 @@ void node_free(struct node *n);
 void anomaly_free(struct anomaly *a);
 void advice_free(struct advice *a);
 void action_free(struct action *a);
+void evidence_free(struct evidence *e);
 void attempt_free(struct attempt *a); /* with all below it */
 void job_free(struct job *j);
 void cluster_free(struct cluster *c);

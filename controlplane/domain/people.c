@@ -60,7 +60,7 @@ static int consent_holds(const struct advice *ad, struct adv_err *err)
 {
     char *why[POLICY_MAX_MODE_REASONS];
     size_t n = 0;
-    enum adv_mode m = policy_job_mode(ad->attempt->job, why, &n);
+    enum adv_mode m = policy_job_consent(ad->attempt->job, why, &n);
     int r = m >= MODE_APPROVE ? 0 : adv_err_set_reason(err, ADV_FAILED_PRECONDITION, "MODE_TOO_LOW", "%.200s",
                                                        n ? str_or(why[0]) : "consent was lowered");
 
@@ -84,6 +84,8 @@ static int approve(struct intents *in, struct advice *ad, const struct event *ev
 
     if (!advice_awaits_approval(ad) || !fleet_is_last(ad->attempt) || ev->now_us >= fleet_approval_until(ad))
         return not_awaiting(ad, err);
+    if (ad->attempt->job->cluster->maintenance_until_us)
+        return adv_err_set_reason(err, ADV_FAILED_PRECONDITION, "MAINTENANCE", "a maintenance window is open");
     if ((r = consent_holds(ad, err)) < 0)
         return r;
     keep(in, ad, ev);

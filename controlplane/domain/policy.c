@@ -6,7 +6,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-
+#include <time.h>
 
 void policy_defaults(struct policy *ret)
 {
@@ -76,21 +76,38 @@ static void lower_cluster(struct lowering *l, const struct cluster *c)
         lower(l, MODE_OBSERVE, "the agent's journal would not survive a crash of its host");
 }
 
+static void lower_maintenance(struct lowering *l, const struct cluster *c)
+{
+    time_t until = (time_t) (c->maintenance_until_us / 1000000);
+    char text[32] = "";
+    struct tm tm;
+
+    if (!c->maintenance_until_us)
+        return;
+    if (gmtime_r(&until, &tm))
+        (void) strftime(text, sizeof(text), " until %Y-%m-%dT%H:%MZ", &tm);
+    lower(l, MODE_OBSERVE, "a maintenance window is open%s", text);
+}
+
 enum adv_mode policy_cluster_mode(const struct cluster *c, char *ret_reasons[POLICY_MAX_MODE_REASONS], size_t *ret_n)
 {
     struct lowering l = { MODE_ACT, ret_reasons, ret_n };
 
     *ret_n = 0;
     lower_cluster(&l, c);
+    lower_maintenance(&l, c);
     return l.mode;
 }
 
-enum adv_mode policy_job_mode(const struct job *j, char *ret_reasons[POLICY_MAX_MODE_REASONS], size_t *ret_n)
+static enum adv_mode job_mode(const struct job *j, char *ret_reasons[POLICY_MAX_MODE_REASONS], size_t *ret_n,
+                              bool maintenance)
 {
     struct lowering l = { MODE_ACT, ret_reasons, ret_n };
 
     *ret_n = 0;
     lower_cluster(&l, j->cluster);
+    if (maintenance)
+        lower_maintenance(&l, j->cluster);
     if (j->comment_error)
         lower(&l, j->opt_mode == MODE_OFF ? MODE_OFF : MODE_OBSERVE, "%s", j->comment_error);
     else if (j->opt_mode == MODE_UNSET)
@@ -102,4 +119,14 @@ enum adv_mode policy_job_mode(const struct job *j, char *ret_reasons[POLICY_MAX_
     if (!j->batch)
         lower(&l, MODE_OBSERVE, "it is an interactive allocation, not a batch job");
     return l.mode;
+}
+
+enum adv_mode policy_job_mode(const struct job *j, char *ret_reasons[POLICY_MAX_MODE_REASONS], size_t *ret_n)
+{
+    return job_mode(j, ret_reasons, ret_n, true);
+}
+
+enum adv_mode policy_job_consent(const struct job *j, char *ret_reasons[POLICY_MAX_MODE_REASONS], size_t *ret_n)
+{
+    return job_mode(j, ret_reasons, ret_n, false);
 }

@@ -25,8 +25,10 @@ void policy_defaults(struct policy *ret);
 
 /* The lowest of cluster mode, agent ceiling, what is known of the store's epoch, the job's opt-in and identity.
  * Appends up to @cap sentences (heap copies, caller frees) saying what lowered it, lowest first. */
-#define POLICY_MAX_MODE_REASONS 6
+#define POLICY_MAX_MODE_REASONS 7
 enum adv_mode policy_cluster_mode(const struct cluster *c, char *ret_reasons[POLICY_MAX_MODE_REASONS], size_t *ret_n);
 enum adv_mode policy_job_mode(const struct job *j, char *ret_reasons[POLICY_MAX_MODE_REASONS], size_t *ret_n);
+/* The same without maintenance windows, which come and go and withdraw nobody's consent. */
+enum adv_mode policy_job_consent(const struct job *j, char *ret_reasons[POLICY_MAX_MODE_REASONS], size_t *ret_n);
 
 #endif

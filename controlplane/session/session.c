@@ -30,7 +30,6 @@
 #define BATCH_MAX        8  /* agent_service.options: AdviceBatch.advice */
 #define INTENTS_MAX      32 /* agent_service.options: LeaseGrant.open_intents */
 #define FOCUS_MAX        64 /* agent_service.options: Focus.job_ids */
-#define EXCLUDE_MAX      4095 /* agent_service.options: AdviceOrder.exclude_nodes */
 #define STALE_SCHED_MS   90000 /* the agent cannot see its scheduler for this long: say so */
 #define FOCUS_FOR_MS     600000
 
@@ -326,7 +325,7 @@ static void answer_pull(struct session *s, struct cluster *c)
             found[n++] = ad;
     qsort(found, n, sizeof(*found), by_order_rev);
     for (size_t i = 0; i < n && batch.n_advice < BATCH_MAX; i++) {
-        bool fits = strlen(str_or(found[i]->exclude_nodes)) <= EXCLUDE_MAX;
+        bool fits = strlen(str_or(found[i]->exclude_nodes)) <= DECIDE_EXCLUDE_TEXT_MAX;
         if (fits && !(orders[batch.n_advice] = shape_order(&ar, found[i], s->ops->fleet(s->ctx)->now_us)))
             break; /* no memory: the next Pull asks again */
         s->orders_through = found[i]->order_rev;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One function a resource. Enums are cast: the assertions below keep the domain's numbers equal to the API's. */
 
-#include "controlplane/shapes/shapes.h"
+#include "controlplane/shapes/internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,6 +23,7 @@ SAME(DISPOSITION_SUPERSEDED, ADVISOR__V1__DISPOSITION__DISPOSITION_SUPERSEDED);
 SAME(REASON_LAST_, ADVISOR__V1__DISPOSITION_REASON__DISPOSITION_REASON_MODE_TOO_LOW);
 SAME(REASON_EXPIRED, ADVISOR__V1__DISPOSITION_REASON__DISPOSITION_REASON_EXPIRED);
 SAME(REASON_ATTEMPT_SUPERSEDED, ADVISOR__V1__DISPOSITION_REASON__DISPOSITION_REASON_ATTEMPT_SUPERSEDED);
+SAME(REASON_MAINTENANCE, ADVISOR__V1__DISPOSITION_REASON__DISPOSITION_REASON_MAINTENANCE);
 SAME(REASON_REJECTED, ADVISOR__V1__DISPOSITION_REASON__DISPOSITION_REASON_REJECTED);
 SAME(APPROVAL_REJECTED, ADVISOR__V1__APPROVAL_DECISION__APPROVAL_DECISION_REJECTED);
 SAME(VERDICT_WRONG, ADVISOR__V1__VERDICT_VALUE__VERDICT_VALUE_WRONG);
@@ -31,19 +32,6 @@ SAME(AGENT_SCHEDULER_UNAVAILABLE, ADVISOR__V1__AGENT_STATE__AGENT_STATE_SCHEDULE
 SAME(COMMAND_NOT_SENT, ADVISOR__V1__COMMAND_RESULT__COMMAND_RESULT_NOT_SENT);
 SAME(OBSERVED_UNKNOWN, ADVISOR__V1__OBSERVED__OBSERVED_UNKNOWN);
 #undef SAME
-
-/* A zeroed, initialised message of the arena. */
-#define MESSAGE(var, Type, init)                        \
-    Type *var = adv_arena_alloc(ar, sizeof(Type));      \
-    if (!var)                                           \
-        return NULL;                                    \
-    init(var)
-
-/* protobuf-c does not write through texts it encodes; its structs just lack the const. */
-static char *text(const char *s)
-{
-    return (char *) (uintptr_t) str_or(s);
-}
 
 char *shape_printf(struct adv_arena *ar, const char *fmt, ...)
 {
@@ -95,8 +83,7 @@ Advisor__V1__AttemptRef *shape_ref(struct adv_arena *ar, const struct attempt *a
     return m;
 }
 
-/* Splits a host list into names. */
-static char **host_names(struct adv_arena *ar, const char *list, size_t *ret_n)
+char **shape_hosts(struct adv_arena *ar, const char *list, size_t *ret_n)
 {
     ADV_AUTO(adv_hostlist) hl = adv_hostlist_new(65536);
     size_t n;
@@ -175,6 +162,9 @@ Advisor__V1__Cluster *shape_cluster(struct adv_arena *ar, const struct cluster *
         if (j->n_attempts && job_state_running(j->attempts[j->n_attempts - 1]->state))
             m->jobs_running++;
     }
+    m->maintenance_end_time = shape_time_us(ar, c->maintenance_until_us);
+    m->exclusions = exclusions_active(c);
+    m->open_incidents = incidents_open(c);
     m->revision = c->revision;
     m->etag = shape_etag(ar, c);
     m->mode_time = shape_time_us(ar, c->mode_us);
@@ -184,11 +174,21 @@ Advisor__V1__Cluster *shape_cluster(struct adv_arena *ar, const struct cluster *
 
 Advisor__V1__Node *shape_node(struct adv_arena *ar, const struct cluster *c, const struct node *n)
 {
+    const struct exclusion *x;
+
     MESSAGE(m, Advisor__V1__Node, advisor__v1__node__init);
     m->name = shape_printf(ar, "clusters/%s/nodes/%s", c->name, n->name);
     m->state_raw = text(n->state_raw);
     m->available = n->available;
     m->reason = text(n->reason);
+    m->revision = n->revision;
+    if ((x = exclusion_of_node(c, n->name))) { /* one at a time is in force */
+        char name[2 * RESOURCE_NAME_MAX];
+        m->exclusions = adv_arena_alloc(ar, sizeof(*m->exclusions));
+        if (m->exclusions)
+            m->exclusions[m->n_exclusions++] =
+                adv_arena_strdup(ar, resource_name(RESOURCE_EXCLUSION, c->name, x->e.uid, name));
+    }
     return adv_arena_exhausted(ar) ? NULL : m;
 }
 
@@ -263,6 +263,7 @@ Advisor__V1__Attempt *shape_attempt(struct adv_arena *ar, const struct attempt *
     m->last_checkpoint_step = a->last_checkpoint_step;
     m->resumed_from_step = a->resumed_from_step;
     m->unseen = a->unseen;
+    m->revision = a->revision;
     return adv_arena_exhausted(ar) ? NULL : m;
 }
 
@@ -279,7 +280,7 @@ Advisor__V1__Anomaly *shape_anomaly(struct adv_arena *ar, const struct anomaly *
     m->rule = text(an->rule);
     m->rules_version = text(an->rules_version);
     m->retryable = text(retryable_name(an->retryable));
-    m->nodes = host_names(ar, an->nodes, &m->n_nodes);
+    m->nodes = shape_hosts(ar, an->nodes, &m->n_nodes);
     if (an->ranks) {
         m->ranks = adv_arena_alloc(ar, sizeof(*m->ranks));
         if (m->ranks) {
@@ -296,6 +297,8 @@ Advisor__V1__Anomaly *shape_anomaly(struct adv_arena *ar, const struct anomaly *
     m->record_time = shape_time_us(ar, an->record_us);
     m->status_time = shape_time_us(ar, an->status_us);
     m->status_reason = text(an->status_reason);
+    m->name = shape_printf(ar, "%s/anomalies/%s", m->attempt, str_or(an->uid));
+    m->revision = an->revision;
     return adv_arena_exhausted(ar) ? NULL : m;
 }
 
@@ -348,7 +351,7 @@ Advisor__V1__Advice *shape_advice(struct adv_arena *ar, const struct advice *ad)
     m->generation = ad->generation;
     m->desired_state = (Advisor__V1__DesiredState) ad->desired;
     m->actionability = (Advisor__V1__Actionability) ad->actionability;
-    m->exclude_nodes = host_names(ar, ad->exclude_nodes, &m->n_exclude_nodes);
+    m->exclude_nodes = shape_hosts(ar, ad->exclude_nodes, &m->n_exclude_nodes);
     if (ad->n_reasons && (m->reasons = adv_arena_alloc(ar, ad->n_reasons * sizeof(*m->reasons))))
         for (uint32_t i = 0; i < ad->n_reasons; i++)
             m->reasons[m->n_reasons++] = shape_reason(ar, &ad->reasons[i]);
@@ -390,6 +393,7 @@ Advisor__V1__Action *shape_action(struct adv_arena *ar, const struct action *ac)
     m->observe_time = shape_time_us(ar, ac->observe_us);
     m->record_time = shape_time_us(ar, ac->record_us);
     m->outcome_time = shape_time_us(ar, ac->outcome_us);
+    m->revision = ac->revision;
     return adv_arena_exhausted(ar) ? NULL : m;
 }
 

@@ -26,6 +26,19 @@ Advisor__V1__Advice *shape_advice(struct adv_arena *ar, const struct advice *ad)
 Advisor__V1__Action *shape_action(struct adv_arena *ar, const struct action *ac);
 Advisor__V1__AuditEvent *shape_audit(struct adv_arena *ar, const struct audit_row *r);
 
+Advisor__V1__Evidence *shape_evidence(struct adv_arena *ar, const struct evidence *e);
+Advisor__V1__Exclusion *shape_exclusion(struct adv_arena *ar, const struct exclusion *x);
+Advisor__V1__Incident *shape_incident(struct adv_arena *ar, const struct incident *i);
+Advisor__V1__MaintenanceWindow *shape_window(struct adv_arena *ar, const struct window *w);
+Advisor__V1__Policy *shape_policy(struct adv_arena *ar, const struct policy_doc *p);
+
+/* Names of a host list, one by one. */
+char **shape_hosts(struct adv_arena *ar, const char *list, size_t *ret_n);
+
+/* Of an entry: its revision. 0 for none; errors: -ADV_INVALID_ARGUMENT, field "etag". */
+char *shape_entry_etag(struct adv_arena *ar, const struct entry *e);
+adv_must_check int shape_entry_etag_parse(const char *etag, uint64_t *ret_revision, struct adv_err *err);
+
 /* Stands for the settings of the cluster, not for its jobs: what SetClusterMode compares. */
 char *shape_etag(struct adv_arena *ar, const struct cluster *c);
 /* 0 for none; errors: -ADV_INVALID_ARGUMENT, field "etag". */

@@ -158,6 +158,7 @@ static const struct field advice_fields[] = {
     F(26, F_STR, advice, verdict_by),
     F(27, F_STR, advice, verdict_why),
     F(28, F_I64, advice, verdict_us),
+    F(29, F_STR, advice, people_nodes),
 };
 
 static const struct field action_fields[] = {
@@ -186,6 +187,77 @@ static const struct field node_fields[] = {
     F(5, F_U64, node, hash),
     F(6, F_U64, node, revision),
 };
+
+static const struct field evidence_fields[] = {
+    F(1, F_STR, evidence, uid),
+    F(2, F_STR, evidence, source),
+    F(3, F_STR, evidence, kind),
+    F(4, F_I64, evidence, window_start_us),
+    F(5, F_I64, evidence, window_end_us),
+    F(6, F_STR, evidence, nodes),
+    F(7, F_STR, evidence, ranks),
+    F(8, F_U32, evidence, weight_percent),
+    F(9, F_STR, evidence, summary),
+    F(10, F_STR, evidence, excerpt_ref),
+    F(11, F_STR, evidence, excerpt_sha256),
+    F(12, F_STR, evidence, reporter),
+    F(13, F_I64, evidence, observe_us),
+    F(14, F_I64, evidence, record_us),
+    F(15, F_STR, evidence, request_id),
+    F(16, F_U64, evidence, revision),
+};
+
+#define ENTRY(type) F(1, F_STR, type, e.uid), F(2, F_STR, type, e.request_id), F(3, F_U64, type, e.revision)
+
+static const struct field exclusion_fields[] = {
+    ENTRY(exclusion),
+    F(4, F_STR, exclusion, node),
+    F(5, F_STR, exclusion, reason),
+    F(6, F_STR, exclusion, owner),
+    F(7, F_ENUM, exclusion, state),
+    F(8, F_I64, exclusion, create_us),
+    F(9, F_I64, exclusion, expire_us),
+    F(10, F_I64, exclusion, lift_us),
+    F(11, F_STR, exclusion, lifted_by),
+    F(12, F_STR, exclusion, lift_reason),
+};
+
+static const struct field incident_fields[] = {
+    ENTRY(incident),
+    F(4, F_ENUM, incident, kind),
+    F(5, F_BOOL, incident, closed),
+    F(6, F_STR, incident, summary),
+    F(7, F_STR, incident, subject),
+    F(8, F_U32, incident, count),
+    F(9, F_I64, incident, open_us),
+    F(10, F_I64, incident, update_us),
+    F(11, F_I64, incident, close_us),
+    F(12, F_STR, incident, closed_by),
+    F(13, F_STR, incident, close_reason),
+};
+
+static const struct field window_fields[] = {
+    ENTRY(window),
+    F(4, F_ENUM, window, state),
+    F(5, F_I64, window, start_us),
+    F(6, F_I64, window, end_us),
+    F(7, F_STR, window, reason),
+    F(8, F_STR, window, owner),
+    F(9, F_I64, window, create_us),
+    F(10, F_STR, window, ended_by),
+};
+
+static const struct field policy_fields[] = {
+    ENTRY(policy_doc),
+    F(4, F_STR, policy_doc, name),
+    F(5, F_U64, policy_doc, version),
+    F(6, F_STR, policy_doc, document),
+    F(7, F_STR, policy_doc, document_sha256),
+    F(8, F_STR, policy_doc, owner),
+    F(9, F_STR, policy_doc, reason),
+    F(10, F_I64, policy_doc, create_us),
+};
+#undef ENTRY
 #undef F
 
 static const struct field *table_of(enum resource_kind kind, size_t *ret_n)
@@ -202,6 +274,11 @@ static const struct field *table_of(enum resource_kind kind, size_t *ret_n)
         TABLE(RESOURCE_ADVICE, advice_fields);
         TABLE(RESOURCE_ACTION, action_fields);
         TABLE(RESOURCE_NODE, node_fields);
+        TABLE(RESOURCE_EXCLUSION, exclusion_fields);
+        TABLE(RESOURCE_INCIDENT, incident_fields);
+        TABLE(RESOURCE_WINDOW, window_fields);
+        TABLE(RESOURCE_POLICY, policy_fields);
+        TABLE(RESOURCE_EVIDENCE, evidence_fields);
     case RESOURCE_AUDIT:
     case RESOURCE_NONE:
     case RESOURCE_KIND_END_:

@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 #include "common/clock.h"
+#include "controlplane/domain/entries.h"
 #include "controlplane/store/codec.h"
 
 #define TXN_MAX_BYTES (256u << 20)
@@ -117,6 +118,22 @@ static int load_node(struct cluster *c, const void *record, size_t len)
     return r;
 }
 
+static int load_entry(struct cluster *c, enum resource_kind kind, const void *record, size_t len)
+{
+    struct entry *e = calloc(1, entry_size(kind));
+    int r = -ADV_RESOURCE_EXHAUSTED;
+
+    if (e) {
+        e->kind = kind;
+        r = codec_decode(kind, record, len, e);
+    }
+    if (r == 0)
+        r = fleet_load_entry(c, kind, e);
+    if (r < 0)
+        entry_free(e);
+    return r;
+}
+
 static int load_attempt(struct fleet *f, struct job *j, const void *record, size_t len)
 {
     struct attempt *a = calloc(1, sizeof(*a));
@@ -143,6 +160,7 @@ static int load_attempt(struct fleet *f, struct job *j, const void *record, size
 LOAD_BELOW(anomaly, RESOURCE_ANOMALY)
 LOAD_BELOW(advice, RESOURCE_ADVICE)
 LOAD_BELOW(action, RESOURCE_ACTION)
+LOAD_BELOW(evidence, RESOURCE_EVIDENCE)
 #undef LOAD_BELOW
 
 static int load_of_job(struct fleet *f, struct cluster *c, enum resource_kind kind, const char *key, const void *record,
@@ -163,6 +181,7 @@ static int load_of_job(struct fleet *f, struct cluster *c, enum resource_kind ki
         return -ADV_DATA_LOSS;
     return kind == RESOURCE_ANOMALY ? load_anomaly(a, record, len) :
            kind == RESOURCE_ADVICE  ? load_advice(a, record, len) :
+           kind == RESOURCE_EVIDENCE ? load_evidence(a, record, len) :
                                       load_action(a, record, len);
 }
 
@@ -180,6 +199,8 @@ int store_load_row(struct fleet *f, const char *cluster, enum resource_kind kind
         r = load_job(f, c, record, len);
     else if (kind == RESOURCE_NODE)
         r = load_node(c, record, len);
+    else if (entry_size(kind))
+        r = load_entry(c, kind, record, len);
     else if (kind > RESOURCE_NONE && kind < RESOURCE_KIND_END_)
         r = load_of_job(f, c, kind, key, record, len);
     else
@@ -240,6 +261,13 @@ static int follow_below(struct fleet *f, struct cluster *c, const struct store_c
     if (ch->kind == RESOURCE_NODE) {
         fleet_forget_node(c, ch->key);
         return ch->record ? load_node(c, ch->record, ch->len) : 0;
+    }
+    if (entry_size(ch->kind)) {
+        int r;
+        fleet_forget_entry(f, c, ch->kind, ch->key);
+        r = ch->record ? load_entry(c, ch->kind, ch->record, ch->len) : 0;
+        fleet_windows_sum(c, f->now_us);
+        return r;
     }
     if (!resource_key_parse(ch->key, uid, &index, &rest) || !(j = fleet_find_job_uid(c, uid)))
         return ch->record ? -ADV_DATA_LOSS : 0;

@@ -16,6 +16,10 @@
  *   log CLUSTER JOB/N signature rule= class= retryable= precedence= [terminal=0] [blame=node] [nodes=] [offset=] [kind=hang]
  *   log CLUSTER JOB/N progress|checkpoint|resumed STEP
  *   telemetry CLUSTER JOB/N STATE [reason=]
+ *   exclude CLUSTER NODE [reason=] [expire=SECONDS] | lift CLUSTER NODE [reason=]
+ *   window CLUSTER [start=SECONDS] end=SECONDS | endwindow CLUSTER       ends the newest
+ *   closeincident CLUSTER                                               the newest
+ *   policy NAME DOCUMENT
  *   approve|reject CLUSTER JOB/N gen= [reason=]
  *   verdict CLUSTER JOB/N right|wrong gen= [why=]
  *   status CLUSTER JOB/N gen= epoch= disposition= reason= | action CLUSTER JOB/N seq= verb= gen= [outcome=ACCEPTED]
@@ -178,6 +182,35 @@ static void print_object(enum resource_kind kind, const void *o)
         break;
     }
     case RESOURCE_AUDIT:
+    case RESOURCE_EXCLUSION: {
+        static const char *const states[] = { "none", "active", "expired", "lifted" };
+        const struct exclusion *x = o;
+        print("  exclusion %s %s by %s: %s\n", str_or(x->node), states[x->state], str_or(x->owner), str_or(x->reason));
+        break;
+    }
+    case RESOURCE_INCIDENT: {
+        const struct incident *i = o;
+        print("  incident %s x%u: %s\n", i->closed ? "closed" : "open", i->count, str_or(i->summary));
+        break;
+    }
+    case RESOURCE_WINDOW: {
+        static const char *const states[] = { "none", "planned", "open", "over" };
+        const struct window *w = o;
+        print("  window %s %lld..%lld: %s\n", states[w->state], (long long) (w->start_us / 1000000),
+              (long long) (w->end_us / 1000000), str_or(w->reason));
+        break;
+    }
+    case RESOURCE_POLICY: {
+        const struct policy_doc *p = o;
+        print("  policy %s version %llu\n", p->name, (unsigned long long) p->version);
+        break;
+    }
+    case RESOURCE_EVIDENCE: {
+        const struct evidence *e = o;
+        print("  evidence %s/%u %s %s%s%s\n", e->attempt->job->job_id, e->attempt->index, str_or(e->source), str_or(e->kind),
+              e->nodes ? " nodes=" : "", str_or(e->nodes));
+        break;
+    }
     case RESOURCE_NODE: /* as the script says; not repeated */
     case RESOURCE_NONE:
     case RESOURCE_KIND_END_:
@@ -433,6 +466,52 @@ static void do_verdict(struct event *ev)
     apply(ev);
 }
 
+/* The newest of a kind. */
+static const char *newest(const struct event *ev, enum resource_kind kind)
+{
+    struct cluster *c = fleet_find_cluster(fleet, ev->cluster);
+    const char *uid = NULL;
+
+    for (struct entry *e = c ? c->entries[kind] : NULL; e; e = e->hh.next)
+        uid = e->uid;
+    return uid ? uid : "none";
+}
+
+static void do_exclude(struct event *ev)
+{
+    ev->type = EV_EXCLUSION_ADD;
+    ev->u.exclusion.node = word(3);
+    ev->u.exclusion.reason = get("reason", "");
+    ev->u.exclusion.expire_us = num("expire", 0) * 1000000;
+    apply(ev);
+}
+
+static void do_lift(struct event *ev)
+{
+    struct cluster *c = fleet_find_cluster(fleet, ev->cluster);
+
+    ev->type = EV_EXCLUSION_LIFT;
+    ev->u.entry.uid = "none";
+    for (struct entry *e = c ? c->entries[RESOURCE_EXCLUSION] : NULL; e; e = e->hh.next)
+        if (adv_streq(((struct exclusion *) e)->node, word(3)))
+            ev->u.entry.uid = e->uid;
+    ev->u.entry.reason = get("reason", "");
+    apply(ev);
+}
+
+static void do_window(struct event *ev, bool end)
+{
+    ev->type = end ? EV_WINDOW_END : EV_WINDOW_CREATE;
+    if (end) {
+        ev->u.entry.uid = newest(ev, RESOURCE_WINDOW);
+    } else {
+        ev->u.window.start_us = num("start", 0) * 1000000;
+        ev->u.window.end_us = num("end", 0) * 1000000;
+        ev->u.window.reason = get("reason", "work");
+    }
+    apply(ev);
+}
+
 static void do_show(void)
 {
     for (struct cluster *c = fleet->clusters; c; c = c->hh.next) {
@@ -540,6 +619,22 @@ static void run_line(void)
         ev.u.telemetry.state = adv_streq(word(4), "LOST")      ? TELEMETRY_LOST :
                                adv_streq(word(4), "PARTIAL")   ? TELEMETRY_PARTIAL :
                                                                  TELEMETRY_COMPLETE;
+        apply(&ev);
+    } else if (adv_streq(verb, "exclude")) {
+        do_exclude(&ev);
+    } else if (adv_streq(verb, "lift")) {
+        do_lift(&ev);
+    } else if (adv_streq(verb, "window") || adv_streq(verb, "endwindow")) {
+        do_window(&ev, *verb == 'e');
+    } else if (adv_streq(verb, "closeincident")) {
+        ev.type = EV_INCIDENT_CLOSE;
+        ev.u.entry.uid = newest(&ev, RESOURCE_INCIDENT);
+        ev.u.entry.reason = get("reason", "");
+        apply(&ev);
+    } else if (adv_streq(verb, "policy")) {
+        ev.type = EV_POLICY_APPLY;
+        ev.u.policy.name = word(2);
+        ev.u.policy.document = ev.u.policy.document_sha256 = word(3);
         apply(&ev);
     } else if (adv_streq(verb, "approve") || adv_streq(verb, "reject")) {
         do_approval(&ev, *verb == 'a' ? APPROVAL_APPROVED : APPROVAL_REJECTED);

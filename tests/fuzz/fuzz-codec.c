@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "common/jobcomment.h"
+#include "controlplane/domain/entries.h"
 #include "controlplane/domain/policy.h"
 #include "controlplane/store/codec.h"
 
@@ -18,10 +19,12 @@ static void *decode(enum resource_kind kind, const void *bytes, size_t len, int 
         [RESOURCE_CLUSTER] = sizeof(struct cluster), [RESOURCE_JOB] = sizeof(struct job),
         [RESOURCE_ATTEMPT] = sizeof(struct attempt), [RESOURCE_ANOMALY] = sizeof(struct anomaly),
         [RESOURCE_ADVICE] = sizeof(struct advice),   [RESOURCE_ACTION] = sizeof(struct action),
-        [RESOURCE_NODE] = sizeof(struct node),
+        [RESOURCE_NODE] = sizeof(struct node),       [RESOURCE_EVIDENCE] = sizeof(struct evidence),
     };
-    void *o = calloc(1, sizes[kind]);
+    void *o = calloc(1, entry_size(kind) ? entry_size(kind) : sizes[kind]);
 
+    if (entry_size(kind))
+        ((struct entry *) o)->kind = kind;
     *ret = codec_decode(kind, bytes, len, o);
     return o;
 }
@@ -36,6 +39,11 @@ static void free_object(enum resource_kind kind, void *o)
     case RESOURCE_ADVICE: advice_free(o); break;
     case RESOURCE_ACTION: action_free(o); break;
     case RESOURCE_NODE: node_free(o); break;
+    case RESOURCE_EVIDENCE: evidence_free(o); break;
+    case RESOURCE_EXCLUSION:
+    case RESOURCE_INCIDENT:
+    case RESOURCE_WINDOW:
+    case RESOURCE_POLICY: entry_free(o); break;
     case RESOURCE_AUDIT:
     case RESOURCE_NONE:
     case RESOURCE_KIND_END_:

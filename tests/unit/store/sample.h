@@ -143,6 +143,7 @@ static SAMPLE_UNUSED void sample_advice(struct advice *ad, int k)
     ad->desired = DESIRED_RESTARTED;
     ad->actionability = ACTION_NEEDS_APPROVAL;
     SAMPLE_STR(ad, exclude_nodes, k);
+    SAMPLE_STR(ad, people_nodes, k);
     ad->n_reasons = ADVICE_MAX_REASONS;
     for (int i = 0; i < ADVICE_MAX_REASONS; i++) {
         SAMPLE_STR(&ad->reasons[i], code, k + i);
@@ -200,6 +201,91 @@ static SAMPLE_UNUSED void sample_node(struct node *n, int k)
     n->available = true;
     n->hash = (uint64_t) SAMPLE_NUM(k);
     n->revision = (uint64_t) SAMPLE_NUM(k);
+}
+
+static SAMPLE_UNUSED void sample_exclusion(struct exclusion *o, int k)
+{
+    o->e.kind = RESOURCE_EXCLUSION;
+    SAMPLE_STR(o, e.uid, k);
+    SAMPLE_STR(o, e.request_id, k);
+    o->e.revision = (uint64_t) SAMPLE_NUM(k);
+    SAMPLE_STR(o, node, k);
+    SAMPLE_STR(o, reason, k);
+    SAMPLE_STR(o, owner, k);
+    o->state = EXCLUSION_LIFTED;
+    o->create_us = SAMPLE_NUM(k);
+    o->expire_us = SAMPLE_NUM(k);
+    o->lift_us = SAMPLE_NUM(k);
+    SAMPLE_STR(o, lifted_by, k);
+    SAMPLE_STR(o, lift_reason, k);
+}
+
+static SAMPLE_UNUSED void sample_incident(struct incident *o, int k)
+{
+    o->e.kind = RESOURCE_INCIDENT;
+    SAMPLE_STR(o, e.uid, k);
+    SAMPLE_STR(o, e.request_id, k);
+    o->e.revision = (uint64_t) SAMPLE_NUM(k);
+    o->kind = INCIDENT_STORE_BEHIND;
+    o->closed = true;
+    SAMPLE_STR(o, summary, k);
+    SAMPLE_STR(o, subject, k);
+    o->count = (uint32_t) SAMPLE_NUM(k);
+    o->open_us = SAMPLE_NUM(k);
+    o->update_us = SAMPLE_NUM(k);
+    o->close_us = SAMPLE_NUM(k);
+    SAMPLE_STR(o, closed_by, k);
+    SAMPLE_STR(o, close_reason, k);
+}
+
+static SAMPLE_UNUSED void sample_window(struct window *o, int k)
+{
+    o->e.kind = RESOURCE_WINDOW;
+    SAMPLE_STR(o, e.uid, k);
+    SAMPLE_STR(o, e.request_id, k);
+    o->e.revision = (uint64_t) SAMPLE_NUM(k);
+    o->state = WINDOW_OVER;
+    o->start_us = SAMPLE_NUM(k);
+    o->end_us = SAMPLE_NUM(k);
+    SAMPLE_STR(o, reason, k);
+    SAMPLE_STR(o, owner, k);
+    o->create_us = SAMPLE_NUM(k);
+    SAMPLE_STR(o, ended_by, k);
+}
+
+static SAMPLE_UNUSED void sample_policy_doc(struct policy_doc *o, int k)
+{
+    o->e.kind = RESOURCE_POLICY;
+    SAMPLE_STR(o, e.uid, k);
+    SAMPLE_STR(o, e.request_id, k);
+    o->e.revision = (uint64_t) SAMPLE_NUM(k);
+    SAMPLE_STR(o, name, k);
+    o->version = (uint64_t) SAMPLE_NUM(k);
+    SAMPLE_STR(o, document, k);
+    SAMPLE_STR(o, document_sha256, k);
+    SAMPLE_STR(o, owner, k);
+    SAMPLE_STR(o, reason, k);
+    o->create_us = SAMPLE_NUM(k);
+}
+
+static SAMPLE_UNUSED void sample_evidence(struct evidence *o, int k)
+{
+    SAMPLE_STR(o, uid, k);
+    SAMPLE_STR(o, source, k);
+    SAMPLE_STR(o, kind, k);
+    o->window_start_us = SAMPLE_NUM(k);
+    o->window_end_us = SAMPLE_NUM(k);
+    SAMPLE_STR(o, nodes, k);
+    SAMPLE_STR(o, ranks, k);
+    o->weight_percent = (uint32_t) SAMPLE_NUM(k);
+    SAMPLE_STR(o, summary, k);
+    SAMPLE_STR(o, excerpt_ref, k);
+    SAMPLE_STR(o, excerpt_sha256, k);
+    SAMPLE_STR(o, reporter, k);
+    o->observe_us = SAMPLE_NUM(k);
+    o->record_us = SAMPLE_NUM(k);
+    SAMPLE_STR(o, request_id, k);
+    o->revision = (uint64_t) SAMPLE_NUM(k);
 }
 
 #define SAME_NUM(field) cr_assert_eq(a->field, b->field, "%s: " #field " differs", where)
@@ -320,6 +406,7 @@ static SAMPLE_UNUSED void same_advice(const struct advice *a, const struct advic
     SAME_NUM(desired);
     SAME_NUM(actionability);
     SAME_STR(exclude_nodes);
+    SAME_STR(people_nodes);
     SAME_NUM(n_reasons);
     for (uint32_t i = 0; i < a->n_reasons; i++) {
         SAME_STR(reasons[i].code);
@@ -377,6 +464,87 @@ static SAMPLE_UNUSED void same_node(const struct node *a, const struct node *b, 
     SAME_STR(reason);
     SAME_NUM(available);
     SAME_NUM(hash);
+    SAME_NUM(revision);
+}
+
+static SAMPLE_UNUSED void same_exclusion(const struct exclusion *a, const struct exclusion *b, const char *where)
+{
+    SAME_STR(e.uid);
+    SAME_STR(e.request_id);
+    SAME_NUM(e.revision);
+    SAME_STR(node);
+    SAME_STR(reason);
+    SAME_STR(owner);
+    SAME_NUM(state);
+    SAME_NUM(create_us);
+    SAME_NUM(expire_us);
+    SAME_NUM(lift_us);
+    SAME_STR(lifted_by);
+    SAME_STR(lift_reason);
+}
+
+static SAMPLE_UNUSED void same_incident(const struct incident *a, const struct incident *b, const char *where)
+{
+    SAME_STR(e.uid);
+    SAME_STR(e.request_id);
+    SAME_NUM(e.revision);
+    SAME_NUM(kind);
+    SAME_NUM(closed);
+    SAME_STR(summary);
+    SAME_STR(subject);
+    SAME_NUM(count);
+    SAME_NUM(open_us);
+    SAME_NUM(update_us);
+    SAME_NUM(close_us);
+    SAME_STR(closed_by);
+    SAME_STR(close_reason);
+}
+
+static SAMPLE_UNUSED void same_window(const struct window *a, const struct window *b, const char *where)
+{
+    SAME_STR(e.uid);
+    SAME_STR(e.request_id);
+    SAME_NUM(e.revision);
+    SAME_NUM(state);
+    SAME_NUM(start_us);
+    SAME_NUM(end_us);
+    SAME_STR(reason);
+    SAME_STR(owner);
+    SAME_NUM(create_us);
+    SAME_STR(ended_by);
+}
+
+static SAMPLE_UNUSED void same_policy_doc(const struct policy_doc *a, const struct policy_doc *b, const char *where)
+{
+    SAME_STR(e.uid);
+    SAME_STR(e.request_id);
+    SAME_NUM(e.revision);
+    SAME_STR(name);
+    SAME_NUM(version);
+    SAME_STR(document);
+    SAME_STR(document_sha256);
+    SAME_STR(owner);
+    SAME_STR(reason);
+    SAME_NUM(create_us);
+}
+
+static SAMPLE_UNUSED void same_evidence(const struct evidence *a, const struct evidence *b, const char *where)
+{
+    SAME_STR(uid);
+    SAME_STR(source);
+    SAME_STR(kind);
+    SAME_NUM(window_start_us);
+    SAME_NUM(window_end_us);
+    SAME_STR(nodes);
+    SAME_STR(ranks);
+    SAME_NUM(weight_percent);
+    SAME_STR(summary);
+    SAME_STR(excerpt_ref);
+    SAME_STR(excerpt_sha256);
+    SAME_STR(reporter);
+    SAME_NUM(observe_us);
+    SAME_NUM(record_us);
+    SAME_STR(request_id);
     SAME_NUM(revision);
 }
 

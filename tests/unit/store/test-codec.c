@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/store/sample.h"
 
+#include "controlplane/domain/entries.h"
 #include "controlplane/store/codec.h"
 
 union object {
@@ -21,8 +22,13 @@ static const struct kind {
 } kinds[] = {
     { RESOURCE_CLUSTER, "cluster", sizeof(struct cluster), 19 }, { RESOURCE_JOB, "job", sizeof(struct job), 30 },
     { RESOURCE_ATTEMPT, "attempt", sizeof(struct attempt), 27 }, { RESOURCE_ANOMALY, "anomaly", sizeof(struct anomaly), 25 },
-    { RESOURCE_ADVICE, "advice", sizeof(struct advice), 28 },    { RESOURCE_ACTION, "action", sizeof(struct action), 15 },
+    { RESOURCE_ADVICE, "advice", sizeof(struct advice), 29 },    { RESOURCE_ACTION, "action", sizeof(struct action), 15 },
     { RESOURCE_NODE, "node", sizeof(struct node), 6 },
+    { RESOURCE_EXCLUSION, "exclusion", sizeof(struct exclusion), 12 },
+    { RESOURCE_INCIDENT, "incident", sizeof(struct incident), 13 },
+    { RESOURCE_WINDOW, "window", sizeof(struct window), 10 },
+    { RESOURCE_EVIDENCE, "evidence", sizeof(struct evidence), 16 },
+    { RESOURCE_POLICY, "policy", sizeof(struct policy_doc), 10 },
 };
 
 static void *sample(const struct kind *k)
@@ -37,6 +43,11 @@ static void *sample(const struct kind *k)
     case RESOURCE_ADVICE: sample_advice(o, 1); break;
     case RESOURCE_ACTION: sample_action(o, 1); break;
     case RESOURCE_NODE: sample_node(o, 1); break;
+    case RESOURCE_EXCLUSION: sample_exclusion(o, 1); break;
+    case RESOURCE_INCIDENT: sample_incident(o, 1); break;
+    case RESOURCE_WINDOW: sample_window(o, 1); break;
+    case RESOURCE_EVIDENCE: sample_evidence(o, 1); break;
+    case RESOURCE_POLICY: sample_policy_doc(o, 1); break;
     case RESOURCE_AUDIT:
     case RESOURCE_KIND_END_:
     case RESOURCE_NONE: break;
@@ -54,6 +65,11 @@ static void same(const struct kind *k, const void *a, const void *b)
     case RESOURCE_ADVICE: same_advice(a, b, k->name); break;
     case RESOURCE_ACTION: same_action(a, b, k->name); break;
     case RESOURCE_NODE: same_node(a, b, k->name); break;
+    case RESOURCE_EXCLUSION: same_exclusion(a, b, k->name); break;
+    case RESOURCE_INCIDENT: same_incident(a, b, k->name); break;
+    case RESOURCE_WINDOW: same_window(a, b, k->name); break;
+    case RESOURCE_EVIDENCE: same_evidence(a, b, k->name); break;
+    case RESOURCE_POLICY: same_policy_doc(a, b, k->name); break;
     case RESOURCE_AUDIT:
     case RESOURCE_KIND_END_:
     case RESOURCE_NONE: break;
@@ -70,6 +86,14 @@ static void release(const struct kind *k, void *o)
     case RESOURCE_ADVICE: advice_free(o); break;
     case RESOURCE_ACTION: action_free(o); break;
     case RESOURCE_NODE: node_free(o); break;
+    case RESOURCE_EVIDENCE: evidence_free(o); break;
+    case RESOURCE_EXCLUSION:
+    case RESOURCE_INCIDENT:
+    case RESOURCE_WINDOW:
+    case RESOURCE_POLICY:
+        ((struct entry *) o)->kind = k->kind;
+        entry_free(o);
+        break;
     case RESOURCE_AUDIT:
     case RESOURCE_KIND_END_:
     case RESOURCE_NONE: break;
