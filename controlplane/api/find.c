@@ -47,7 +47,7 @@ int find_attempt(struct api *api, const struct api_caller *caller, const char *n
                  struct adv_err *err)
 {
     struct resource_path p = { 0 };
-    struct job *j;
+    struct job *j = NULL;
     uint32_t index = ref ? ref->restart_count : 0;
     int r = find_job(api, caller, name, ref, &j, err);
 
