@@ -51,7 +51,7 @@ static int list_advice(struct api *api, const struct api_caller *caller, const P
 
     if ((r = api_find_parent(api, caller, q->parent, &c, &all, err)) < 0 ||
         (r = api_page_size(q->page_size, &limit, err)) < 0 ||
-        (r = api_page_token_parse(q->page_token, "advice", after, sizeof(after), err)) < 0 ||
+        (r = token_page_parse(q->page_token, "advice", after, sizeof(after), err)) < 0 ||
         (r = list_jobs_sorted(api, caller, c, ar, &jobs, err)) < 0)
         return r;
     REPLY(m, Advisor__V1__ListAdviceResponse, advisor__v1__list_advice_response__init);
@@ -72,7 +72,7 @@ static int list_advice(struct api *api, const struct api_caller *caller, const P
             if (*after && strcmp(key, after) >= 0)
                 continue;
             if (m->n_advice == limit) {
-                m->next_page_token = api_page_token(ar, "advice", last);
+                m->next_page_token = token_page(ar, "advice", last);
                 return 0;
             }
             if (!(m->advice[m->n_advice] = shape_advice(ar, ad)))
@@ -246,7 +246,7 @@ static void record_verdict(struct api_call *call, const ProtobufCMessage *req)
 
 #define WRITE(name, lower, fn)                                                                                \
     { "/advisor.v1.AdviceService/" #name, API_UNARY, &advisor__v1__##lower##_request__descriptor,             \
-      &advisor__v1__##lower##_response__descriptor, ROLE_OPERATOR, 64 << 10, .call = fn }
+      &advisor__v1__##lower##_response__descriptor, ROLE_USER, 64 << 10, .call = fn }
 #define ROW(name, lower, fn)                                                                                  \
     { "/advisor.v1.AdviceService/" #name, API_UNARY, &advisor__v1__##lower##_request__descriptor,             \
       &advisor__v1__##lower##_response__descriptor, ROLE_READER, 64 << 10, .read = fn }

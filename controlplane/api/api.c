@@ -88,51 +88,6 @@ int api_page_size(uint32_t asked, uint32_t *ret, struct adv_err *err)
     return 0;
 }
 
-/* "<list>:<key>" in hex: opaque enough that nobody builds one by hand, and checked when it comes back. */
-char *api_page_token(struct adv_arena *ar, const char *list, const char *key)
-{
-    char plain[512];
-    int n = snprintf(plain, sizeof(plain), "%s:%s", list, key);
-    char *out = n < 0 || (size_t) n >= sizeof(plain) ? NULL : adv_arena_alloc(ar, (size_t) n * 2 + 1);
-
-    if (out)
-        (void) adv_hex(plain, (size_t) n, out);
-    return out;
-}
-
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-int api_page_token_parse(const char *token, const char *list, char *ret_key, size_t size, struct adv_err *err)
-{
-    size_t n = strlen(token), skip = strlen(list) + 1;
-    char plain[512];
-    bool ok = n % 2 == 0 && n / 2 < sizeof(plain);
-
-    ret_key[0] = '\0';
-    if (n == 0)
-        return 0;
-    for (size_t i = 0; ok && i < n; i += 2) {
-        int hi = hex_digit(token[i]), lo = hex_digit(token[i + 1]);
-        ok = hi >= 0 && lo >= 0 && (hi || lo);
-        plain[i / 2] = (char) (hi * 16 + lo);
-    }
-    if (ok) {
-        plain[n / 2] = '\0';
-        ok = strncmp(plain, list, skip - 1) == 0 && plain[skip - 1] == ':' && strlen(plain + skip) < size &&
-             plain[skip] != '\0';
-    }
-    if (!ok) {
-        (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "PAGE_TOKEN_INVALID",
-                                  "page_token: expected the next_page_token of the same list");
-        return adv_err_field(err, "page_token");
-    }
-    (void) strcpy(ret_key, plain + skip);
-    return 0;
-}
-
 int api_find_parent(struct api *api, const struct api_caller *caller, const char *parent, struct cluster **ret,
                     bool *ret_all, struct adv_err *err)
 {
@@ -142,12 +97,12 @@ int api_find_parent(struct api *api, const struct api_caller *caller, const char
     if (r < 0) {
         return adv_err_field(err, "parent");
     }
-    if (ret_all && adv_streq(p.cluster, "-") && !p.job_uid && !p.node) {
+    if (ret_all && adv_streq(p.cluster, "-") && resource_path_is_cluster(&p)) {
         *ret_all = true;
         *ret = NULL;
         return 0;
     }
-    if (p.job_uid || p.node) {
+    if (!resource_path_is_cluster(&p)) {
         (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "NAME_MALFORMED", "parent \"%.64s\": expected clusters/<id>%s",
                                   parent, ret_all ? " or clusters/-" : "");
         return adv_err_field(err, "parent");
@@ -385,6 +340,20 @@ void api_write_attempt(struct api_call *call, const ProtobufCMessage *req, const
     turn_read(call->api->turn, write_attempt_now, p);
 }
 
+int api_time(const char *field, const Google__Protobuf__Timestamp *t, int64_t *ret_us, struct adv_err *err)
+{
+    *ret_us = 0;
+    if (!t)
+        return 0;
+    if (t->seconds <= 0 || t->seconds > 253402300799 || t->nanos < 0 || t->nanos > 999999999) { /* 9999-12-31 */
+        (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "TIME_MALFORMED", "%s: expected a time between 1970 and 9999",
+                                  field);
+        return adv_err_field(err, "%s", field);
+    }
+    *ret_us = t->seconds * 1000000 + t->nanos / 1000;
+    return 0;
+}
+
 int api_text(const char *field, const char *text, size_t min, size_t max, struct adv_err *err)
 {
     size_t n = 0;
@@ -416,6 +385,7 @@ static const struct {
     { agent_service_methods, &agent_service_n }, { fleet_service_methods, &fleet_service_n },
     { job_service_methods, &job_service_n },     { advice_service_methods, &advice_service_n },
     { audit_service_methods, &audit_service_n }, { watch_service_methods, &watch_service_n },
+    { entries_methods, &entries_n },             { policy_service_methods, &policy_service_n },
 };
 
 const struct api_method *api_methods(size_t *ret_n)

@@ -11,9 +11,12 @@
 #include <protobuf-c/protobuf-c.h>
 
 #include "advisor/v1/types.pb-c.h"
+#include "google/protobuf/timestamp.pb-c.h"
 
 #include "common/arena.h"
+#include "controlplane/api/token.h"
 #include "controlplane/auth/auth.h"
+#include "controlplane/domain/entries.h"
 #include "controlplane/owner.h"
 #include "controlplane/watcher/rules.h"
 
@@ -52,6 +55,7 @@ struct api_call {
     struct api *api;
     const struct api_method *method;
     struct api_caller caller;
+    char scratch[72];    /* a short text of the request's own that its event needs */
     char handoff_id[40]; /* of a call of another replica: stands in for a missing request id */
     void *user; /* the stream's own state */
 };
@@ -144,8 +148,10 @@ struct api {
 };
 
 extern const struct api_method fleet_service_methods[], job_service_methods[], advice_service_methods[],
-    audit_service_methods[], watch_service_methods[], agent_service_methods[];
-extern const size_t fleet_service_n, job_service_n, advice_service_n, audit_service_n, watch_service_n, agent_service_n;
+    audit_service_methods[], watch_service_methods[], agent_service_methods[], entries_methods[],
+    policy_service_methods[];
+extern const size_t fleet_service_n, job_service_n, advice_service_n, audit_service_n, watch_service_n, agent_service_n,
+    entries_n, policy_service_n;
 
 void agent_service_start(struct api *api);
 void agent_service_tick(struct api *api);
@@ -157,11 +163,6 @@ void watch_service_reset(struct api *api, const struct adv_err *why);
 
 /* Page arguments: 1..1000, 0 means 100. Errors: -ADV_INVALID_ARGUMENT, field "page_size". */
 adv_must_check int api_page_size(uint32_t asked, uint32_t *ret, struct adv_err *err);
-/* An opaque token around the last key of a page, and back. @ret_key is "" for an empty token. */
-char *api_page_token(struct adv_arena *ar, const char *list, const char *key);
-adv_must_check int api_page_token_parse(const char *token, const char *list, char *ret_key, size_t size,
-                                        struct adv_err *err);
-
 /* "clusters/<id>" (or "clusters/-" when @ret_all is given). Errors: -ADV_INVALID_ARGUMENT, -ADV_NOT_FOUND (also what
  * @caller may not see). */
 adv_must_check int api_find_parent(struct api *api, const struct api_caller *caller, const char *parent,
@@ -186,6 +187,8 @@ void api_write_attempt(struct api_call *call, const ProtobufCMessage *req, const
 /* A text of a caller: @min to @max characters, none of them a control character.
  * Errors: -ADV_INVALID_ARGUMENT (TEXT_MISSING, TEXT_TOO_LONG, TEXT_MALFORMED), field @field. */
 adv_must_check int api_text(const char *field, const char *text, size_t min, size_t max, struct adv_err *err);
+/* A time of a caller; 0 for none. Errors: -ADV_INVALID_ARGUMENT (TIME_MALFORMED), field @field. */
+adv_must_check int api_time(const char *field, const Google__Protobuf__Timestamp *t, int64_t *ret_us, struct adv_err *err);
 #define API_REASON_MAX 500
 
 /* Log bytes of attempts: one scan an attempt and stream. A new call of @cluster may send again what was sent before, so

@@ -48,7 +48,7 @@ static void fill_and_reply(struct api_call *call, uint32_t limit, const struct a
             m.events[m.n_events++] = shape_audit(&ar, &rows[i]);
     if (n > limit) {
         (void) snprintf(key, sizeof(key), "%llu", (unsigned long long) rows[limit - 1].rowid);
-        m.next_page_token = api_page_token(&ar, "audit", key);
+        m.next_page_token = token_page(&ar, "audit", key);
     }
     if (adv_arena_exhausted(&ar) || !m.next_page_token) {
         (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "the answer is too large: ask for a smaller page");
@@ -81,7 +81,7 @@ static void list_audit_events(struct api_call *call, const ProtobufCMessage *req
     uint32_t limit;
 
     if (resource_path_parse(q->parent, &p, &err) < 0 || api_page_size(q->page_size, &limit, &err) < 0 ||
-        api_page_token_parse(q->page_token, "audit", after, sizeof(after), &err) < 0 ||
+        token_page_parse(q->page_token, "audit", after, sizeof(after), &err) < 0 ||
         (*after && adv_parse_u64(after, 0, INT64_MAX, &query.after_rowid, &err) < 0))
         goto fail;
     if (strlen(q->subject_prefix) >= sizeof(query.subject_prefix) || strlen(q->verb) >= sizeof(query.verb)) {

@@ -37,7 +37,7 @@ static int list_clusters(struct api *api, const struct api_caller *caller, const
     int r;
 
     if ((r = api_page_size(q->page_size, &limit, err)) < 0 ||
-        (r = api_page_token_parse(q->page_token, "clusters", after, sizeof(after), err)) < 0)
+        (r = token_page_parse(q->page_token, "clusters", after, sizeof(after), err)) < 0)
         return r;
     REPLY(m, Advisor__V1__ListClustersResponse, advisor__v1__list_clusters_response__init);
     m->clusters = adv_arena_alloc(ar, limit * sizeof(*m->clusters));
@@ -48,7 +48,7 @@ static int list_clusters(struct api *api, const struct api_caller *caller, const
         if (strcmp(c->name, after) <= 0 || !api_may_see_cluster(caller, c->name))
             continue;
         if (m->n_clusters == limit) {
-            m->next_page_token = api_page_token(ar, "clusters", after);
+            m->next_page_token = token_page(ar, "clusters", after);
             break;
         }
         m->clusters[m->n_clusters++] = shape_cluster(ar, c);
@@ -73,7 +73,7 @@ static int list_nodes(struct api *api, const struct api_caller *caller, const Pr
 
     if ((r = api_find_parent(api, caller, q->parent, &c, NULL, err)) < 0 ||
         (r = api_page_size(q->page_size, &limit, err)) < 0 ||
-        (r = api_page_token_parse(q->page_token, "nodes", after, sizeof(after), err)) < 0)
+        (r = token_page_parse(q->page_token, "nodes", after, sizeof(after), err)) < 0)
         return r;
     REPLY(m, Advisor__V1__ListNodesResponse, advisor__v1__list_nodes_response__init);
     m->nodes = adv_arena_alloc(ar, limit * sizeof(*m->nodes));
@@ -84,12 +84,37 @@ static int list_nodes(struct api *api, const struct api_caller *caller, const Pr
         if (strcmp(n->name, after) <= 0)
             continue;
         if (m->n_nodes == limit) {
-            m->next_page_token = api_page_token(ar, "nodes", after);
+            m->next_page_token = token_page(ar, "nodes", after);
             break;
         }
         m->nodes[m->n_nodes++] = shape_node(ar, c, n);
         (void) snprintf(after, sizeof(after), "%s", n->name);
     }
+    return 0;
+}
+
+static int get_node(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req, struct adv_arena *ar,
+                    ProtobufCMessage **ret, struct adv_err *err)
+{
+    const char *name = ((const Advisor__V1__GetNodeRequest *) (const void *) req)->name;
+    struct resource_path p;
+    struct cluster *c;
+    struct node *n = NULL;
+    int r = resource_path_parse(name, &p, err);
+
+    if (r == 0 && !p.node)
+        r = adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "NAME_MALFORMED", "name \"%.64s\": expected clusters/<id>/nodes/<node>",
+                               name);
+    if (r < 0)
+        return adv_err_field(err, "name");
+    c = fleet_find_cluster(turn_fleet(api->turn), p.cluster);
+    if (!c || !api_may_see_cluster(caller, p.cluster))
+        return adv_err_set_reason(err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", p.cluster);
+    HASH_FIND_STR(c->nodes, p.node, n);
+    if (!n)
+        return adv_err_set_reason(err, ADV_NOT_FOUND, "NODE_NOT_FOUND", "%.200s: the cluster's agent reports no such node", name);
+    REPLY(m, Advisor__V1__GetNodeResponse, advisor__v1__get_node_response__init);
+    m->node = shape_node(ar, c, n);
     return 0;
 }
 
@@ -147,7 +172,7 @@ static void set_cluster_mode(struct api_call *call, const ProtobufCMessage *req)
         call->ops->fail(call, &err);
         return;
     }
-    if (p.job_uid || p.node) {
+    if (!resource_path_is_cluster(&p)) {
         (void) adv_err_set_reason(&err, ADV_INVALID_ARGUMENT, "NAME_MALFORMED", "name: expected clusters/<id>");
         (void) adv_err_field(&err, "name");
         call->ops->fail(call, &err);
@@ -166,5 +191,6 @@ const struct api_method fleet_service_methods[] = {
     ROW(ListClusters, list_clusters, ROLE_READER, .read = list_clusters),
     ROW(SetClusterMode, set_cluster_mode, ROLE_OPERATOR, .call = set_cluster_mode),
     ROW(ListNodes, list_nodes, ROLE_READER, .read = list_nodes),
+    ROW(GetNode, get_node, ROLE_READER, .read = get_node),
 };
 const size_t fleet_service_n = ADV_ARRAY_LEN(fleet_service_methods);

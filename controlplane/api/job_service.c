@@ -47,7 +47,7 @@ static int list_jobs(struct api *api, const struct api_caller *caller, const Pro
 
     if ((r = api_find_parent(api, caller, q->parent, &c, &all, err)) < 0 ||
         (r = api_page_size(q->page_size, &limit, err)) < 0 ||
-        (r = api_page_token_parse(q->page_token, "jobs", after, sizeof(after), err)) < 0 ||
+        (r = token_page_parse(q->page_token, "jobs", after, sizeof(after), err)) < 0 ||
         (r = list_jobs_sorted(api, caller, c, ar, &jobs, err)) < 0)
         return r;
     REPLY(m, Advisor__V1__ListJobsResponse, advisor__v1__list_jobs_response__init);
@@ -59,7 +59,7 @@ static int list_jobs(struct api *api, const struct api_caller *caller, const Pro
         if ((*after && strcmp(j->uid, after) >= 0) || !state_wanted(q, j))
             continue;
         if (m->n_jobs == limit) {
-            m->next_page_token = api_page_token(ar, "jobs", m->jobs[limit - 1]->uid);
+            m->next_page_token = token_page(ar, "jobs", m->jobs[limit - 1]->uid);
             break;
         }
         if (!(m->jobs[m->n_jobs] = shape_job(ar, j)))
@@ -93,7 +93,7 @@ static int list_attempts(struct api *api, const struct api_caller *caller, const
     int r;
 
     if ((r = find_job(api, caller, q->parent, NULL, &j, err)) < 0 || (r = api_page_size(q->page_size, &limit, err)) < 0 ||
-        (r = api_page_token_parse(q->page_token, "attempts", after, sizeof(after), err)) < 0)
+        (r = token_page_parse(q->page_token, "attempts", after, sizeof(after), err)) < 0)
         return r;
     REPLY(m, Advisor__V1__ListAttemptsResponse, advisor__v1__list_attempts_response__init);
     m->attempts = adv_arena_alloc(ar, limit * sizeof(*m->attempts));
@@ -107,7 +107,7 @@ static int list_attempts(struct api *api, const struct api_caller *caller, const
             return -ADV_RESOURCE_EXHAUSTED;
     }
     if (i < j->n_attempts)
-        m->next_page_token = api_page_token(ar, "attempts", shape_printf(ar, "%u", i - 1));
+        m->next_page_token = token_page(ar, "attempts", shape_printf(ar, "%u", i - 1));
     return 0;
 }
 

@@ -6,6 +6,8 @@
  * at the moment of sending, so what a watcher gets is never older than the event it stands for. A watcher that falls
  * behind the change log's floor is cut off; it costs nobody anything.
  *
+ * Bodies of audit events are not in memory: a watch that comes to one pauses until a worker has read it and some after it.
+ *
  * The resume token is "<store uuid>.<sequence>.<filter>"; it means the position, and is refused for another store,
  * principal or filter. */
 
@@ -24,6 +26,9 @@
  * "writable" wakes the watch again. */
 #define QUEUE_HIGH_BYTES (3 * (API_STREAM_QUEUE_BYTES / 4))
 
+/* Audit events read at once, for one watch. */
+#define AUDIT_AHEAD 64
+
 struct watch {
     struct api_call *call;
     bool kinds[RESOURCE_KIND_END_];
@@ -37,8 +42,23 @@ struct watch {
     bool begun;
     uint64_t seq; /* of the last change looked at */
     int64_t sent_mono_us;
+    /* audit events from the store, of this watch's filter: all from number audit_from on up to audit_upto */
+    struct audit_row *audit;
+    size_t n_audit;
+    uint64_t audit_from, audit_upto;
+    bool audit_reading;
     struct watch *prev, *next;
 };
+
+static void audit_clear(struct watch *w)
+{
+    for (size_t i = 0; i < w->n_audit; i++)
+        audit_row_done(&w->audit[i]);
+    free(w->audit);
+    w->audit = NULL;
+    w->n_audit = 0;
+    w->audit_from = w->audit_upto = 0;
+}
 
 static void watch_free(struct watch *w)
 {
@@ -46,34 +66,37 @@ static void watch_free(struct watch *w)
         free(w->names[i]);
     free(w->names);
     free(w->name_kinds);
+    audit_clear(w);
     free(w);
 }
 
-static const char *token_of(struct api *api, const struct watch *w, uint64_t seq, char buf[128])
+static const char *token_of(struct api *api, const struct watch *w, uint64_t seq, char buf[TOKEN_RESUME_SIZE])
 {
-    (void) snprintf(buf, 128, "%s.%llu.%s", store_uuid(turn_store(api->turn)), (unsigned long long) seq, w->filter);
-    return buf;
-}
-
-static int parse_token(struct api *api, struct watch *w, const char *token, struct adv_err *err)
-{
-    char text[128], *save = NULL, *uuid, *seq, *filter;
-
-    if (strlen(token) < sizeof(text)) {
-        (void) strcpy(text, token);
-        uuid = strtok_r(text, ".", &save);
-        seq = strtok_r(NULL, ".", &save);
-        filter = strtok_r(NULL, ".", &save);
-        if (uuid && seq && filter && adv_streq(uuid, store_uuid(turn_store(api->turn))) &&
-            adv_streq(filter, w->filter) && adv_parse_u64(seq, 0, turn_watchlog(api->turn)->last, &w->seq, NULL) == 0)
-            return 0;
-    }
-    (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "RESUME_TOKEN_INVALID",
-                              "resume_token: expected a token of this store, caller and filter");
-    return adv_err_field(err, "resume_token");
+    return token_resume(store_uuid(turn_store(api->turn)), seq, w->filter, buf);
 }
 
 /* ---- one resource by its key in the change log -------------------------------------------------------------------- */
+
+static bool fill_entry(struct adv_arena *ar, const struct entry *e, Advisor__V1__WatchResponse *m)
+{
+    if (!e)
+        return false;
+    switch ((int) e->kind) {
+    case RESOURCE_EXCLUSION:
+        m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_EXCLUSION;
+        return (m->exclusion = shape_exclusion(ar, (const struct exclusion *) e)) != NULL;
+    case RESOURCE_INCIDENT:
+        m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_INCIDENT;
+        return (m->incident = shape_incident(ar, (const struct incident *) e)) != NULL;
+    case RESOURCE_WINDOW:
+        m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_MAINTENANCE_WINDOW;
+        return (m->maintenance_window = shape_window(ar, (const struct window *) e)) != NULL;
+    case RESOURCE_POLICY:
+        m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_POLICY;
+        return (m->policy = shape_policy(ar, (const struct policy_doc *) e)) != NULL;
+    }
+    return false;
+}
 
 /* Fills the resource of @m; false when it is gone or never had a body of its own here. */
 static bool fill(struct adv_arena *ar, struct cluster *c, enum resource_kind kind, const char *key,
@@ -83,6 +106,7 @@ static bool fill(struct adv_arena *ar, struct cluster *c, enum resource_kind kin
     struct attempt *a = NULL;
     struct anomaly *an;
     struct action *ac;
+    struct evidence *ev;
     struct node *n = NULL;
     char uid[64], other[RESOURCE_KEY_MAX];
     const char *rest;
@@ -97,10 +121,19 @@ static bool fill(struct adv_arena *ar, struct cluster *c, enum resource_kind kin
         m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_NODE;
         return n && (m->node = shape_node(ar, c, n));
     }
+    if (entry_size(kind))
+        return fill_entry(ar, entry_find(c, kind, key), m);
     if (!resource_key_parse(key, uid, &index, &rest) || !(j = fleet_find_job_uid(c, uid)))
         return false;
     a = job_attempt(j, index);
     switch ((int) kind) {
+    case RESOURCE_EVIDENCE:
+        m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_EVIDENCE;
+        if (a)
+            DL_FOREACH (a->evidence, ev)
+                if (adv_streq(ev->uid, rest))
+                    return (m->evidence = shape_evidence(ar, ev)) != NULL;
+        return false;
     case RESOURCE_JOB:
         m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_JOB;
         return (m->job = shape_job(ar, j)) != NULL;
@@ -128,13 +161,82 @@ static bool fill(struct adv_arena *ar, struct cluster *c, enum resource_kind kin
     return false;
 }
 
+/* ---- audit events -------------------------------------------------------------------------------------------------- */
+
+static void pump(struct api *api, struct watch *w);
+
+static const struct audit_row *audit_row_of(const struct watch *w, uint64_t seq)
+{
+    for (size_t i = 0; i < w->n_audit; i++)
+        if (w->audit[i].rowid == seq)
+            return &w->audit[i];
+    return NULL;
+}
+
+static void audit_again(void *arg, const struct adv_err *err)
+{
+    struct api_call *call = arg;
+
+    if (err && call->user && !call->ops->ended(call))
+        call->ops->fail(call, err);
+    else if (call->user && !call->ops->ended(call))
+        pump(call->api, call->user);
+    call->ops->unref(call);
+}
+
+static void audit_cb(void *arg, const struct audit_row *rows, size_t n, const struct adv_err *err)
+{
+    struct api_call *call = arg;
+    struct watch *w = call->user;
+
+    if (w)
+        w->audit_reading = false;
+    if (w && !err && (w->audit = calloc(n + 1, sizeof(*w->audit)))) {
+        for (size_t i = 0; i < n && audit_row_copy(&w->audit[i], &rows[i]); i++)
+            w->n_audit++;
+        if (w->n_audit == AUDIT_AHEAD || w->n_audit < n)
+            w->audit_upto = w->n_audit ? w->audit[w->n_audit - 1].rowid : 0; /* there may be more after it */
+    } else if (w) {
+        w->audit_upto = 0;
+        w->audit_from = 1;
+    }
+    if (w && !call->ops->ended(call) && (err || !w->audit_upto)) {
+        struct adv_err oom = { 0 };
+        (void) adv_err_set(&oom, ADV_RESOURCE_EXHAUSTED, "no memory");
+        call->ops->fail(call, err ? err : &oom);
+    } else if (w && !call->ops->ended(call)) {
+        turn_read(call->api->turn, audit_again, call);
+        return;
+    }
+    call->ops->unref(call);
+}
+
+/* True when the event numbered @seq can be sent now; else it is being read, and the watch goes on then. */
+static bool audit_ready(struct api *api, struct watch *w, uint64_t seq)
+{
+    struct audit_query q = { .after_rowid = seq - 1, .limit = AUDIT_AHEAD };
+
+    if (seq >= w->audit_from && seq <= w->audit_upto)
+        return true;
+    if (w->audit_reading)
+        return false;
+    audit_clear(w);
+    (void) snprintf(q.cluster, sizeof(q.cluster), "%s", w->cluster);
+    w->audit_from = seq;
+    w->audit_upto = turn_watchlog(api->turn)->last; /* what is committed by now will be in the answer */
+    w->audit_reading = true;
+    w->call->ops->ref(w->call);
+    store_list_audit(turn_store(api->turn), &q, audit_cb, w->call);
+    return false;
+}
+
 static int send_event(struct api *api, struct watch *w, Advisor__V1__WatchEventType type, enum resource_kind kind,
                       const char *cluster, const char *key, uint64_t revision, uint64_t seq, bool with_token)
 {
-    struct cluster *c = kind == RESOURCE_NONE ? NULL : fleet_find_cluster(turn_fleet(api->turn), cluster);
+    struct cluster *c = kind == RESOURCE_NONE ? NULL : fleet_find_any_cluster(turn_fleet(api->turn), cluster);
     char name[2 * RESOURCE_NAME_MAX];
     Advisor__V1__WatchResponse m = ADVISOR__V1__WATCH_RESPONSE__INIT;
-    char token[128];
+    char token[TOKEN_RESUME_SIZE];
     ADV_AUTO_DONE(adv_arena) ar;
 
     adv_arena_init(&ar, 4 << 20);
@@ -143,10 +245,16 @@ static int send_event(struct api *api, struct watch *w, Advisor__V1__WatchEventT
     m.name = (char *) (uintptr_t) resource_name(kind, cluster, key, name);
     m.cluster = (char *) (uintptr_t) cluster;
     m.revision = revision;
-    if (kind != RESOURCE_NONE && (!c || !fill(&ar, c, kind, key, &m))) {
-        m.resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE__NOT_SET;
-        if (kind != RESOURCE_AUDIT)
+    if (kind == RESOURCE_AUDIT) {
+        const struct audit_row *row = audit_row_of(w, seq);
+        m.resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_AUDIT;
+        if (!row || !(m.audit = shape_audit(&ar, row))) { /* it was removed since, by age */
+            m.resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE__NOT_SET;
             m.type = ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_REMOVED;
+        }
+    } else if (kind != RESOURCE_NONE && (!c || !fill(&ar, c, kind, key, &m))) {
+        m.resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE__NOT_SET;
+        m.type = ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_REMOVED;
     }
     if (with_token)
         m.resume_token = (char *) (uintptr_t) token_of(api, w, seq, token);
@@ -190,6 +298,8 @@ static bool visible(struct api *api, const struct watch *w, const struct change 
     struct cluster *c;
     struct job *j;
 
+    if (ch->kind == RESOURCE_POLICY)
+        return true; /* fleet-wide, like its list */
     if (!api_may_see_cluster(caller, ch->cluster))
         return false;
     if (api_may_see_all(caller, ch->cluster))
@@ -197,7 +307,11 @@ static bool visible(struct api *api, const struct watch *w, const struct change 
     switch ((int) ch->kind) {
     case RESOURCE_CLUSTER:
     case RESOURCE_NODE:
+    case RESOURCE_EXCLUSION:
+    case RESOURCE_INCIDENT:
+    case RESOURCE_WINDOW:
         return true;
+    case RESOURCE_EVIDENCE:
     case RESOURCE_JOB:
     case RESOURCE_ATTEMPT:
     case RESOURCE_ANOMALY:
@@ -238,6 +352,8 @@ static void pump(struct api *api, struct watch *w)
             r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_SYNCED, RESOURCE_NONE, "", "", 0,
                            w->seq, true);
         } else if ((ch = watchlog_after(log, w->seq, &gone))) {
+            if (wanted(api, w, ch) && ch->kind == RESOURCE_AUDIT && !audit_ready(api, w, ch->seq))
+                return;
             w->seq = ch->seq;
             if (!wanted(api, w, ch))
                 continue;
@@ -286,6 +402,7 @@ static bool collect_job(struct watch *w, size_t *cap, const struct job *j)
     const struct cluster *c = j->cluster;
     const struct anomaly *an;
     const struct action *ac;
+    const struct evidence *ev;
 
     if (!add_name(w, cap, RESOURCE_JOB, c, j))
         return false;
@@ -301,15 +418,31 @@ static bool collect_job(struct watch *w, size_t *cap, const struct job *j)
         DL_FOREACH (a->actions, ac)
             if (!add_name(w, cap, RESOURCE_ACTION, c, ac))
                 return false;
+        DL_FOREACH (a->evidence, ev)
+            if (!add_name(w, cap, RESOURCE_EVIDENCE, c, ev))
+                return false;
     }
+    return true;
+}
+
+static bool collect_entries(struct watch *w, size_t *cap, const struct cluster *c)
+{
+    for (int k = RESOURCE_NONE; k < RESOURCE_KIND_END_; k++)
+        for (const struct entry *e = c->entries[k]; e; e = e->hh.next)
+            if (entry_current(e) && !add_name(w, cap, (enum resource_kind) k, c, e))
+                return false;
     return true;
 }
 
 static bool collect(struct api *api, struct watch *w)
 {
+    const struct fleet *f = turn_fleet(api->turn);
     size_t cap = 0;
 
-    for (struct cluster *c = turn_fleet(api->turn)->clusters; c; c = c->hh.next) {
+    if (!w->cluster[0] && !collect_entries(w, &cap, f->global))
+        return false;
+
+    for (struct cluster *c = f->clusters; c; c = c->hh.next) {
         if ((w->cluster[0] && !adv_streq(w->cluster, c->name)) ||
             !api_may_see_cluster(&w->call->caller, c->name))
             continue;
@@ -318,6 +451,8 @@ static bool collect(struct api *api, struct watch *w)
         for (struct node *n = c->nodes; n; n = n->hh.next)
             if (!add_name(w, &cap, RESOURCE_NODE, c, n))
                 return false;
+        if (!collect_entries(w, &cap, c))
+            return false;
         for (struct job *j = c->jobs_by_uid; j; j = j->hh_uid.next)
             if (api_may_see_job(&w->call->caller, j) && !collect_job(w, &cap, j))
                 return false;
@@ -362,7 +497,7 @@ static int begin(struct api *api, struct watch *w, const Advisor__V1__WatchReque
     (void) adv_hex(raw, 8, w->filter);
     w->seq = log->last;
     if (*q->resume_token) {
-        if ((r = parse_token(api, w, q->resume_token, err)) < 0)
+        if ((r = token_resume_parse(q->resume_token, store_uuid(turn_store(api->turn)), w->filter, log->last, &w->seq, err)) < 0)
             return r;
         (void) watchlog_after(log, w->seq, &gone);
         if (gone)

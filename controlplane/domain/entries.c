@@ -41,6 +41,17 @@ struct entry *entry_find_request(const struct cluster *c, enum resource_kind kin
     return NULL;
 }
 
+bool entry_current(const struct entry *e)
+{
+    const struct policy_doc *p = (const struct policy_doc *) e;
+    char uid[96];
+
+    if (e->kind != RESOURCE_POLICY)
+        return true;
+    (void) snprintf(uid, sizeof(uid), "%.64s/%010llu", str_or(p->name), (unsigned long long) p->version + 1);
+    return !entry_find(e->cluster, RESOURCE_POLICY, uid);
+}
+
 void entry_free(struct entry *e)
 {
     if (!e)

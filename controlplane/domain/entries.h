@@ -20,6 +20,9 @@ void entry_free(struct entry *e);
 /* Loading: takes over. On an error @e stays the caller's: -ADV_DATA_LOSS, -ADV_RESOURCE_EXHAUSTED. */
 adv_must_check int fleet_load_entry(struct cluster *c, enum resource_kind kind, struct entry *e);
 
+/* Part of the current state: not an old version of something. */
+bool entry_current(const struct entry *e);
+
 /* In force now. */
 bool exclusion_active(const struct exclusion *x);
 /* Of that node; NULL for none. */

@@ -4,6 +4,8 @@
 
 #include "controlplane/domain/internal.h"
 
+#include <stdio.h>
+
 #include "controlplane/domain/entries.h"
 
 #define EXCLUSIONS_MAX 1024 /* in force on one cluster: a longer list is another cluster, or a mistake */
@@ -60,7 +62,7 @@ static void audit(struct intents *in, const struct exclusion *x, const struct ev
                 why && *why ? ": " : "", str_or(why));
 }
 
-int fleet_apply_exclusion_add(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
+int fleet_apply_exclusion_add(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev,
                               struct adv_err *err)
 {
     ADV_AUTO(adv_hostlist) hl = adv_hostlist_new(1);
@@ -88,6 +90,7 @@ int fleet_apply_exclusion_add(struct fleet *f, struct intents *in, struct cluste
     x = (struct exclusion *) fleet_entry_new(f, in, c, RESOURCE_EXCLUSION, NULL, ev);
     if (!x)
         return 0;
+    (void) snprintf(ev->u.exclusion.ret_uid, sizeof(ev->u.exclusion.ret_uid), "%s", x->e.uid);
     x->state = EXCLUSION_ACTIVE;
     x->create_us = ev->now_us;
     x->expire_us = ev->u.exclusion.expire_us;

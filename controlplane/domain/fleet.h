@@ -240,11 +240,13 @@ struct event {
             const char *node;
             const char *reason;
             int64_t expire_us; /* 0: until lifted */
+            char ret_uid[32];
         } exclusion;
         struct {
             int64_t start_us; /* 0: now */
             int64_t end_us;
             const char *reason;
+            char ret_uid[32];
         } window;
         struct {
             const char *uid;
@@ -257,6 +259,7 @@ struct event {
             const char *document_sha256;
             const char *reason;
             uint64_t if_revision;
+            bool ret_changed;
         } policy;
     } u;
 };

@@ -87,14 +87,14 @@ int fleet_entry_get(const struct cluster *c, enum resource_kind kind, const char
                     struct entry **ret, struct adv_err *err);
 
 /* exclusions.c */
-int fleet_apply_exclusion_add(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
+int fleet_apply_exclusion_add(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev,
                               struct adv_err *err);
 int fleet_apply_exclusion_lift(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
                                struct adv_err *err);
 void fleet_exclusion_due(struct fleet *f, struct intents *in, struct exclusion *x, const struct event *ev);
 
 /* windows.c */
-int fleet_apply_window_create(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
+int fleet_apply_window_create(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev,
                               struct adv_err *err);
 int fleet_apply_window_end(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
                            struct adv_err *err);

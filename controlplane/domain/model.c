@@ -363,6 +363,11 @@ bool sched_job_id_valid(const char *s)
     return n > 0 && strspn(s, "0123456789") == n;
 }
 
+bool resource_path_is_cluster(const struct resource_path *p)
+{
+    return !p->job_uid && !p->node && !p->entry_kind;
+}
+
 static enum resource_kind entry_kind_of(const char *collection)
 {
     return adv_streq(collection, "exclusions")  ? RESOURCE_EXCLUSION :

@@ -526,6 +526,8 @@ struct resource_path {
     const char *entry_uid;
 };
 adv_must_check int resource_path_parse(const char *name, struct resource_path *ret, struct adv_err *err);
+/* It names a cluster (or "-") and nothing below it. */
+bool resource_path_is_cluster(const struct resource_path *p);
 
 /* 1..64 of a-z, 0-9, '-', '_', beginning with a letter. */
 bool cluster_id_valid(const char *s);

@@ -52,6 +52,7 @@ int fleet_apply_policy(struct fleet *f, struct intents *in, struct event *ev, st
     p = (struct policy_doc *) fleet_entry_new(f, in, f->global, RESOURCE_POLICY, uid, ev);
     if (!p)
         return 0;
+    ev->u.policy.ret_changed = true;
     p->version = was ? was->version + 1 : 1;
     p->create_us = ev->now_us;
     (void) str_set(in, &p->name, ev->u.policy.name);

@@ -9,6 +9,7 @@
 
 #include "controlplane/domain/entries.h"
 
+#include <stdio.h>
 #include <utlist.h>
 
 #define WINDOW_MAX_US   (30 * 86400 * 1000000LL)
@@ -83,7 +84,7 @@ static int bad_time(struct adv_err *err, const char *field, const char *expected
     return adv_err_field(err, "%s", field);
 }
 
-int fleet_apply_window_create(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
+int fleet_apply_window_create(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev,
                               struct adv_err *err)
 {
     int64_t start_us = ev->u.window.start_us ? ev->u.window.start_us : ev->now_us;
@@ -103,6 +104,7 @@ int fleet_apply_window_create(struct fleet *f, struct intents *in, struct cluste
     w = (struct window *) fleet_entry_new(f, in, c, RESOURCE_WINDOW, NULL, ev);
     if (!w)
         return 0;
+    (void) snprintf(ev->u.window.ret_uid, sizeof(ev->u.window.ret_uid), "%s", w->e.uid);
     w->start_us = start_us;
     w->end_us = ev->u.window.end_us;
     w->create_us = ev->now_us;

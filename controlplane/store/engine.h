@@ -87,6 +87,5 @@ adv_must_check int store_load_row(struct fleet *f, const char *cluster, enum res
 /* One row of `changes`, in order of seq; a gap begins the history anew after it. @w was made empty at @first. */
 adv_must_check int store_load_change(struct watchlog *w, uint64_t seq, uint64_t revision, int kind, const char *cluster,
                                      const char *key, struct adv_err *err);
-void audit_row_done(struct audit_row *r);
 
 #endif

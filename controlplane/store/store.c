@@ -69,6 +69,21 @@ void store_list_audit(struct store *st, const struct audit_query *q, store_audit
     st->ops->list_audit(st, q, cb, arg);
 }
 
+bool audit_row_copy(struct audit_row *ret, const struct audit_row *r)
+{
+    *ret = *r;
+    ret->prev_hash = strdup(str_or(r->prev_hash));
+    ret->hash = strdup(str_or(r->hash));
+    ret->principal = strdup(str_or(r->principal));
+    ret->verb = strdup(str_or(r->verb));
+    ret->subject = strdup(str_or(r->subject));
+    ret->detail = strdup(str_or(r->detail));
+    if (ret->prev_hash && ret->hash && ret->principal && ret->verb && ret->subject && ret->detail)
+        return true;
+    audit_row_done(ret);
+    return false;
+}
+
 void audit_row_done(struct audit_row *r)
 {
     free(r->prev_hash);

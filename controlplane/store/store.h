@@ -97,6 +97,10 @@ struct audit_query {
     char verb[64];
     uint32_t limit;
 };
+/* A deep copy; false: no memory, *@ret is empty. Released with audit_row_done(). */
+adv_must_check bool audit_row_copy(struct audit_row *ret, const struct audit_row *r);
+void audit_row_done(struct audit_row *r);
+
 typedef void (*store_audit_cb)(void *arg, const struct audit_row *rows, size_t n, const struct adv_err *err_or_null);
 void store_list_audit(struct store *st, const struct audit_query *q, store_audit_cb cb, void *arg);
 
