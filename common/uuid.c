@@ -34,6 +34,13 @@ int adv_uuid_v7(int64_t wall_us, char ret_text[ADV_UUID_SIZE], struct adv_err *e
     return 0;
 }
 
+int adv_random(void *ret, size_t len, struct adv_err *err)
+{
+    if (getrandom(ret, len, 0) != (ssize_t) len)
+        return adv_err_set_errno(err, ADV_INTERNAL, errno, "getrandom");
+    return 0;
+}
+
 bool adv_uuid_valid(const char *text)
 {
     if (!text)

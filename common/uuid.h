@@ -19,4 +19,7 @@ adv_must_check int adv_uuid_v7(int64_t wall_us, char ret_text[ADV_UUID_SIZE], st
 /* True for 8-4-4-4-12 lower-case hex digits of any version. NULL is not valid. */
 bool adv_uuid_valid(const char *text);
 
+/* @len random bytes, from the system. Errors: -ADV_INTERNAL. */
+adv_must_check int adv_random(void *ret, size_t len, struct adv_err *err);
+
 #endif

@@ -17,6 +17,7 @@
 #include "common/failpoint.h"
 #include "common/log.h"
 #include "common/utf8.h"
+#include "common/uuid.h"
 
 #define TURN_MAX_EVENTS  512
 #define TURN_MAX_CHANGES 20000 /* a turn takes no further event beyond: one transaction stays some megabytes */
@@ -424,6 +425,13 @@ static void record(struct turn *t, struct store_txn *txn)
         in->audit[i].cluster->revision++;
         store_txn_audit(txn, in->audit[i].cluster->revision, &in->audit[i]);
     }
+    for (size_t i = 0; i < in->n_audit_changes; i++) {
+        const struct audit_change *ch = &in->audit_changes[i];
+        if (ch->erase_below)
+            store_txn_audit_erase(txn, ch->cluster->name, ch->erase_below);
+        if (ch->cut_through)
+            store_txn_audit_cut(txn, ch->cluster->name, ch->cut_through);
+    }
     for (size_t i = 0; i < in->n_requests; i++)
         store_txn_request(txn, &in->requests[i]);
     for (size_t i = 0; i < in->n; i++) {
@@ -549,16 +557,20 @@ static int seen_before(const struct turn *t, const struct event *ev, struct adv_
 static void apply_queue(struct turn *t)
 {
     int64_t now_us = adv_wall_us(), mono_us = adv_boot_us();
+    uint8_t seed[sizeof(t->queue->ev.seed)];
     size_t n = 0;
     int r;
 
     intents_init(&t->intents);
+    if (adv_random(seed, sizeof(seed), NULL) < 0)
+        t->intents.oom = true; /* nothing may be guessable */
     while (t->queue && n++ < TURN_MAX_EVENTS && t->intents.n < TURN_MAX_CHANGES && !t->intents.oom) {
         struct turn_event *te = t->queue;
         DL_DELETE(t->queue, te);
         DL_APPEND(t->current, te);
         te->ev.now_us = now_us;
         te->ev.mono_us = mono_us;
+        memcpy(te->ev.seed, seed, sizeof(seed));
         r = seen_before(t, &te->ev, &te->err);
         if (r == 0)
             r = fleet_apply(t->fleet, &te->ev, &t->intents, &te->err);

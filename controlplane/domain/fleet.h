@@ -13,6 +13,7 @@
  * Thread: loop thread.  Blocks: no.  Memory: an allocation failure sets intents->oom; the caller then drops the fleet
  * and loads it from the store again. */
 
+#include "common/digest.h"
 #include "controlplane/domain/decide.h"
 
 struct fleet_config {
@@ -109,6 +110,7 @@ struct event {
     enum event_type type;
     int64_t now_us;         /* wall clock of the turn */
     int64_t mono_us;        /* CLOCK_BOOTTIME of the turn, for leases */
+    uint8_t seed[16];       /* random, of the turn: what is drawn by lot comes from it */
     const char *principal;  /* who caused it, for the audit log */
     const char *cluster;    /* cluster id; all but EV_TICK */
     const char *request_id; /* of the API call that caused it; "" or NULL for none */
@@ -281,15 +283,25 @@ struct audit_record {
     char *verb;
     char *subject;
     char *detail;
+    char *salt;        /* random, hex */
+    char *detail_hash; /* hex SHA-256 over salt and detail: what the chain covers, so that both may be erased later */
+    char *event_id;    /* of an event of somebody outside; NULL for ours */
     int64_t observe_us;
     int64_t record_us;
+};
+
+/* Rows of the audit log that a turn changes: never what is chained, only what the chain does not cover. */
+struct audit_change {
+    struct cluster *cluster;
+    char *erase_below;    /* resource name: the details of events about it, and about what is below it, are erased */
+    uint64_t cut_through; /* 0, or: events up to this seq are removed */
 };
 
 /* An audit event as the store gives it back. */
 struct audit_row {
     char cluster[65];
     uint64_t seq;
-    char *prev_hash, *hash, *principal, *verb, *subject, *detail;
+    char *prev_hash, *hash, *principal, *verb, *subject, *detail, *salt, *detail_hash, *event_id;
     int64_t observe_us, record_us;
     uint64_t rowid; /* order of record over all clusters */
 };
@@ -305,10 +317,16 @@ struct intents {
     size_t n, cap;
     struct audit_record *audit;
     size_t n_audit, cap_audit;
+    struct audit_change *audit_changes;
+    size_t n_audit_changes, cap_audit_changes;
     struct request_record *requests;
     size_t n_requests, cap_requests;
     bool oom;
 };
+
+/* What `hash` of an audit event has to be, by its other fields; and `detail_hash`. False: no memory. */
+bool audit_hash(const struct audit_row *r, char ret_hex[ADV_SHA256_HEX_SIZE]);
+bool audit_detail_hash(const char *salt, const char *detail, char ret_hex[ADV_SHA256_HEX_SIZE]);
 
 void intents_init(struct intents *in);
 /* Clears the dirty marks of what is listed and frees the lists. */

@@ -64,13 +64,19 @@ void intents_done(struct intents *in)
         free(r->verb);
         free(r->subject);
         free(r->detail);
+        free(r->salt);
+        free(r->detail_hash);
+        free(r->event_id);
     }
+    for (size_t i = 0; i < in->n_audit_changes; i++)
+        free(in->audit_changes[i].erase_below);
     for (size_t i = 0; i < in->n_requests; i++) {
         free(in->requests[i].request_id);
         free(in->requests[i].hash);
     }
     free(in->v);
     free(in->audit);
+    free(in->audit_changes);
     free(in->requests);
     *in = (struct intents) { 0 };
 }
@@ -181,53 +187,141 @@ void fleet_str_take(char **dst, char *s)
 /* ---- audit ------------------------------------------------------------------------------------------------------ */
 
 /* The hash of an event covers the hash of the one before it and every field, each with its length in front, so that
- * no two different events have the same bytes. */
-static char *audit_hash(struct intents *in, const struct audit_record *r)
+ * no two different events have the same bytes. Of the detail it covers a hash, salted so that a short text cannot be
+ * guessed from it: then the detail can be erased, and the chain still holds. resources.proto says the same to clients. */
+bool audit_detail_hash(const char *salt, const char *detail, char ret_hex[ADV_SHA256_HEX_SIZE])
 {
     ADV_AUTO_DONE(adv_buf) b;
     uint8_t raw[ADV_SHA256_LEN];
-    char *hex = malloc(ADV_SHA256_HEX_SIZE);
-    const char *fields[] = { r->cluster->name, str_or(r->prev_hash), r->principal, r->verb, r->subject, r->detail };
+
+    adv_buf_init(&b, 1 << 20);
+    (void) adv_buf_append_str(&b, salt);
+    (void) adv_buf_append_str(&b, detail);
+    if (adv_buf_error(&b) || adv_sha256(b.data, b.len, raw, NULL) < 0)
+        return false;
+    (void) adv_hex(raw, sizeof(raw), ret_hex);
+    return true;
+}
+
+bool audit_hash(const struct audit_row *r, char ret_hex[ADV_SHA256_HEX_SIZE])
+{
+    const char *fields[] = { r->cluster, r->prev_hash, r->principal, r->verb, r->subject, r->event_id, r->detail_hash };
+    ADV_AUTO_DONE(adv_buf) b;
+    uint8_t raw[ADV_SHA256_LEN];
 
     adv_buf_init(&b, 1 << 20);
     (void) adv_buf_appendf(&b, "%llu %lld %lld", (unsigned long long) r->seq, (long long) r->observe_us,
                            (long long) r->record_us);
     for (size_t i = 0; i < ADV_ARRAY_LEN(fields); i++)
         (void) adv_buf_appendf(&b, " %zu:%s", strlen(str_or(fields[i])), str_or(fields[i]));
-    if (!hex || adv_buf_error(&b) || adv_sha256(b.data, b.len, raw, NULL) < 0) {
-        in->oom = true;
-        free(hex);
-        return NULL;
-    }
-    (void) adv_hex(raw, sizeof(raw), hex);
-    return hex;
+    if (adv_buf_error(&b) || adv_sha256(b.data, b.len, raw, NULL) < 0)
+        return false;
+    (void) adv_hex(raw, sizeof(raw), ret_hex);
+    return true;
 }
 
-void fleet_audit(struct intents *in, struct cluster *c, const struct event *ev, int64_t observe_us, const char *verb,
-                  const char *subject, const char *fmt, ...)
+/* Another one for every audit event. */
+static bool draw_salt(const struct event *ev, const struct cluster *c, char ret[33])
 {
-    struct audit_record r = { .cluster = c, .observe_us = observe_us, .record_us = ev->now_us };
-    void *p = fleet_grow(in, in->audit, in->n_audit, &in->cap_audit, sizeof(*in->audit));
-    va_list ap;
+    char text[sizeof(ev->seed) * 2 + 128], hex[sizeof(ev->seed) * 2 + 1];
+    uint8_t raw[ADV_SHA256_LEN];
+    int n = snprintf(text, sizeof(text), "%s %.64s %llu", adv_hex(ev->seed, sizeof(ev->seed), hex), c->name,
+                     (unsigned long long) c->audit_seq);
 
-    if (!p)
+    if (adv_sha256(text, (size_t) n, raw, NULL) < 0)
+        return false;
+    (void) adv_hex(raw, 16, ret);
+    return true;
+}
+
+/* The event's hashes, and its place in the chain. */
+static bool chain(struct intents *in, struct audit_record *r, const struct event *ev)
+{
+    char salt[33], detail[ADV_SHA256_HEX_SIZE], hash[ADV_SHA256_HEX_SIZE];
+    struct audit_row row = { .seq = r->seq, .prev_hash = r->prev_hash, .principal = r->principal, .verb = r->verb,
+                             .subject = r->subject, .event_id = r->event_id, .detail_hash = detail,
+                             .observe_us = r->observe_us, .record_us = r->record_us };
+
+    (void) snprintf(row.cluster, sizeof(row.cluster), "%s", r->cluster->name);
+    if (!draw_salt(ev, r->cluster, salt) || !audit_detail_hash(salt, r->detail, detail) || !audit_hash(&row, hash))
+        return false;
+    r->salt = strdup(salt);
+    r->detail_hash = strdup(detail);
+    r->hash = strdup(hash);
+    (void) str_set(in, &r->cluster->audit_hash, hash);
+    return r->salt && r->detail_hash && r->hash;
+}
+
+/* Takes @detail over. */
+static void put_audit(struct intents *in, struct cluster *c, const struct event *ev, int64_t observe_us, const char *verb,
+                      const char *subject, const char *event_id, char *detail)
+{
+    struct audit_record r = { .cluster = c, .observe_us = observe_us, .record_us = ev->now_us, .detail = detail };
+    void *p = fleet_grow(in, in->audit, in->n_audit, &in->cap_audit, sizeof(*in->audit));
+
+    if (!p) {
+        free(detail);
         return;
+    }
     in->audit = p;
-    va_start(ap, fmt);
-    if (vasprintf(&r.detail, fmt, ap) < 0)
-        r.detail = NULL;
-    va_end(ap);
     r.seq = ++c->audit_seq;
     r.prev_hash = strdup(str_or(c->audit_hash));
     r.principal = strdup(ev->principal ? ev->principal : "advisord");
     r.verb = strdup(verb);
     r.subject = strdup(subject);
+    r.event_id = event_id ? strdup(event_id) : NULL;
     in->audit[in->n_audit++] = r;
-    if (!r.detail || !r.prev_hash || !r.principal || !r.verb || !r.subject) {
+    if (!r.detail || !r.prev_hash || !r.principal || !r.verb || !r.subject || (event_id && !r.event_id) ||
+        !chain(in, &in->audit[in->n_audit - 1], ev)) {
         in->oom = true;
         return;
     }
-    in->audit[in->n_audit - 1].hash = audit_hash(in, &r);
-    (void) str_set(in, &c->audit_hash, in->audit[in->n_audit - 1].hash);
     fleet_touch_cluster(in, c);
+}
+
+void fleet_audit(struct intents *in, struct cluster *c, const struct event *ev, int64_t observe_us, const char *verb,
+                  const char *subject, const char *fmt, ...)
+{
+    char *detail = NULL;
+    va_list ap;
+
+    va_start(ap, fmt);
+    if (vasprintf(&detail, fmt, ap) < 0)
+        detail = NULL;
+    va_end(ap);
+    put_audit(in, c, ev, observe_us, verb, subject, NULL, detail);
+}
+
+void fleet_audit_outside(struct intents *in, struct cluster *c, const struct event *ev, int64_t observe_us,
+                         const char *verb, const char *subject, const char *event_id, const char *detail)
+{
+    put_audit(in, c, ev, observe_us, verb, subject, event_id, strdup(detail));
+}
+
+static struct audit_change *add_change(struct intents *in, struct cluster *c)
+{
+    void *p = fleet_grow(in, in->audit_changes, in->n_audit_changes, &in->cap_audit_changes, sizeof(*in->audit_changes));
+
+    if (!p)
+        return NULL;
+    in->audit_changes = p;
+    in->audit_changes[in->n_audit_changes] = (struct audit_change) { .cluster = c };
+    fleet_touch_cluster(in, c);
+    return &in->audit_changes[in->n_audit_changes++];
+}
+
+void fleet_audit_erase(struct intents *in, struct cluster *c, const char *subject)
+{
+    struct audit_change *ch = add_change(in, c);
+
+    if (ch && !(ch->erase_below = strdup(subject)))
+        in->oom = true;
+}
+
+void fleet_audit_cut(struct intents *in, struct cluster *c, uint64_t through_seq)
+{
+    struct audit_change *ch = add_change(in, c);
+
+    if (ch)
+        ch->cut_through = through_seq;
 }

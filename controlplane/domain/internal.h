@@ -26,6 +26,14 @@ void fleet_str_take(char **dst, char *s);
 void fleet_audit(struct intents *in, struct cluster *c, const struct event *ev, int64_t observe_us, const char *verb,
                  const char *subject, const char *fmt, ...) ADV_PRINTF(7, 8);
 
+/* An event of somebody outside. */
+void fleet_audit_outside(struct intents *in, struct cluster *c, const struct event *ev, int64_t observe_us,
+                         const char *verb, const char *subject, const char *event_id, const char *detail);
+/* Erases the details of all events about @subject and what is below it. */
+void fleet_audit_erase(struct intents *in, struct cluster *c, const char *subject);
+/* Removes events up to that one. */
+void fleet_audit_cut(struct intents *in, struct cluster *c, uint64_t through_seq);
+
 /* fleet.c */
 struct attempt *fleet_last_attempt(const struct job *j);
 bool fleet_is_last(const struct attempt *a);

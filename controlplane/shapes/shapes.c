@@ -407,6 +407,11 @@ Advisor__V1__AuditEvent *shape_audit(struct adv_arena *ar, const struct audit_ro
     m->verb = text(r->verb);
     m->subject = text(r->subject);
     m->detail = text(r->detail);
+    m->hash = text(r->hash);
+    m->detail_salt = text(r->salt);
+    m->detail_sha256 = text(r->detail_hash);
+    m->detail_erased = !*str_or(r->salt);
+    m->event_id = text(r->event_id);
     m->observe_time = shape_time_us(ar, r->observe_us);
     m->record_time = shape_time_us(ar, r->record_us);
     return adv_arena_exhausted(ar) ? NULL : m;

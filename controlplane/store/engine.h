@@ -12,17 +12,20 @@
 #define STORE_CHANGES_KEPT      100000 /* rows; older change history is gone for resumes anyway */
 #define STORE_REQUEST_KEEP_US   (24 * 3600 * 1000000LL)
 
-enum row_type { ROW_GUARD, ROW_OWN, ROW_PUT, ROW_DELETE, ROW_REQUEST, ROW_CHANGE, ROW_AUDIT };
+enum row_type { ROW_GUARD, ROW_OWN, ROW_PUT, ROW_DELETE, ROW_REQUEST, ROW_CHANGE, ROW_AUDIT, ROW_AUDIT_ERASE, ROW_AUDIT_CUT };
+
+#define AUDIT_TEXTS 9
 
 /* Texts and bytes are offsets into store_txn.bytes; texts end in a NUL there, offset 0 is "". */
 struct row {
     enum row_type type;
     enum resource_kind kind;
-    uint32_t cluster, key;     /* ROW_REQUEST: key is its id */
+    uint32_t cluster, key;     /* ROW_REQUEST: key is its id; ROW_AUDIT_ERASE: the subject */
     uint64_t number;           /* guard: epoch of ownership; change, audit: the cluster's revision */
-    uint32_t text[6];          /* request: hash; audit: prev_hash, hash, principal, verb, subject, detail */
+    uint32_t text[AUDIT_TEXTS]; /* request: hash; audit: prev_hash, hash, principal, verb, subject, detail, salt,
+                                 * detail_hash, event_id */
     int64_t time_us[2];        /* request, audit: record; audit: observe */
-    uint64_t audit_seq;
+    uint64_t audit_seq;        /* audit; audit_cut: events of the cluster up to it go */
     uint32_t blob, blob_len;   /* put: the record */
 };
 

@@ -15,6 +15,7 @@
 
 #include "common/clock.h"
 #include "common/failpoint.h"
+#include "common/json.h"
 #include "common/uuid.h"
 #include "controlplane/store/engine.h"
 
@@ -27,20 +28,29 @@ static const char migration_1[] =
     /* id: the number of the event's change, so that ids rise in the order of commits */
     "CREATE TABLE audit(id INTEGER PRIMARY KEY, cluster TEXT NOT NULL, seq INTEGER NOT NULL,"
     " prev_hash TEXT NOT NULL, hash TEXT NOT NULL, principal TEXT NOT NULL, verb TEXT NOT NULL, subject TEXT NOT NULL,"
-    " detail TEXT NOT NULL, observe_us INTEGER NOT NULL, record_us INTEGER NOT NULL, UNIQUE(cluster, seq));"
+    " detail TEXT NOT NULL, salt TEXT NOT NULL, detail_hash TEXT NOT NULL, event_id TEXT NOT NULL,"
+    " observe_us INTEGER NOT NULL, record_us INTEGER NOT NULL, UNIQUE(cluster, seq));"
+    "CREATE INDEX audit_cluster ON audit(cluster);" /* and id, which is the row's own number */
+    "CREATE INDEX audit_subject ON audit(cluster, subject);"
+    "CREATE INDEX audit_event ON audit(cluster, event_id) WHERE event_id != '';"
     "CREATE TABLE requests(id TEXT PRIMARY KEY, hash TEXT NOT NULL, record_us INTEGER NOT NULL) WITHOUT ROWID;";
 
 static const char *const migrations[] = { migration_1 };
 
-enum stmt { PUT_OBJECT, DELETE_OBJECT, PUT_CHANGE, PUT_AUDIT, PUT_REQUEST, TRIM_CHANGES, TRIM_REQUESTS, STMT_COUNT_ };
+enum stmt { PUT_OBJECT, DELETE_OBJECT, PUT_CHANGE, PUT_AUDIT, ERASE_AUDIT, CUT_AUDIT, PUT_REQUEST, TRIM_CHANGES, TRIM_REQUESTS, STMT_COUNT_ };
 
-/* ?1..?7 texts, ?11..?15 numbers, ?20 the record */
+/* ?1..?10 texts, ?11..?15 numbers, ?20 the record */
 static const char *const stmt_sql[STMT_COUNT_] = {
     [PUT_OBJECT] = "INSERT OR REPLACE INTO objects(cluster, kind, key, record) VALUES(?1, ?11, ?2, ?20)",
     [DELETE_OBJECT] = "DELETE FROM objects WHERE cluster = ?1 AND kind = ?11 AND key = ?2",
     [PUT_CHANGE] = "INSERT INTO changes(seq, cluster, revision, kind, key) VALUES(?12, ?1, ?13, ?11, ?2)",
-    [PUT_AUDIT] = ("INSERT INTO audit(id, cluster, seq, prev_hash, hash, principal, verb, subject, detail, observe_us,"
-                   " record_us) VALUES(?12, ?1, ?11, ?2, ?3, ?4, ?5, ?6, ?7, ?14, ?15)"),
+    [PUT_AUDIT] = ("INSERT INTO audit(id, cluster, seq, prev_hash, hash, principal, verb, subject, detail, salt, detail_hash,"
+                   " event_id, observe_us, record_us)"
+                   " VALUES(?12, ?1, ?11, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?14, ?15)"),
+    /* what is below begins with the subject and '/', which is followed by '0' */
+    [ERASE_AUDIT] = "UPDATE audit SET detail = '', salt = '' WHERE cluster = ?1 AND (subject = ?2"
+                    " OR (subject >= ?2 || '/' AND subject < ?2 || '0'))",
+    [CUT_AUDIT] = "DELETE FROM audit WHERE cluster = ?1 AND seq <= ?11",
     [PUT_REQUEST] = "INSERT INTO requests(id, hash, record_us) VALUES(?1, ?2, ?11)",
     [TRIM_CHANGES] = "DELETE FROM changes WHERE seq <= ?11",
     [TRIM_REQUESTS] = "DELETE FROM requests WHERE record_us < ?11",
@@ -412,7 +422,8 @@ static int trim(struct sqlite_store *st, enum stmt what, int64_t before)
 static int run_row(struct sqlite_store *st, const struct store_txn *t, const struct row *row, uint64_t *seq)
 {
     static const enum stmt stmts[] = { [ROW_PUT] = PUT_OBJECT,      [ROW_DELETE] = DELETE_OBJECT, [ROW_CHANGE] = PUT_CHANGE,
-                                       [ROW_REQUEST] = PUT_REQUEST, [ROW_AUDIT] = PUT_CHANGE };
+                                       [ROW_REQUEST] = PUT_REQUEST, [ROW_AUDIT] = PUT_CHANGE,
+                                       [ROW_AUDIT_ERASE] = ERASE_AUDIT, [ROW_AUDIT_CUT] = CUT_AUDIT };
     sqlite3_stmt *s = st->stmts[stmts[row->type]];
     int rc;
 
@@ -425,7 +436,7 @@ static int run_row(struct sqlite_store *st, const struct store_txn *t, const str
     }
     bind_text(s, 1, t, row->cluster);
     bind_text(s, 2, t, row->key);
-    (void) sqlite3_bind_int64(s, 11, row->kind);
+    (void) sqlite3_bind_int64(s, 11, row->type == ROW_AUDIT_CUT ? (int64_t) row->audit_seq : row->kind);
     if (row->type == ROW_PUT)
         (void) sqlite3_bind_blob(s, 20, t->bytes.data + row->blob, (int) row->blob_len, SQLITE_STATIC);
     if (row->type == ROW_CHANGE || row->type == ROW_AUDIT) {
@@ -436,7 +447,7 @@ static int run_row(struct sqlite_store *st, const struct store_txn *t, const str
     if (rc == 0 && row->type == ROW_AUDIT) {
         s = st->stmts[PUT_AUDIT];
         bind_text(s, 1, t, row->cluster);
-        for (int i = 0; i < 6; i++)
+        for (int i = 0; i < AUDIT_TEXTS; i++)
             bind_text(s, 2 + i, t, row->text[i]);
         (void) sqlite3_bind_int64(s, 11, (int64_t) row->audit_seq);
         (void) sqlite3_bind_int64(s, 12, (int64_t) *seq);
@@ -502,6 +513,7 @@ struct audit_work {
     uv_work_t work;
     struct sqlite_store *st;
     struct audit_query q;
+    char *ids; /* of q.event_ids: a JSON list */
     struct audit_row *rows;
     size_t n;
     store_audit_cb cb;
@@ -517,6 +529,17 @@ static char *column_dup(sqlite3_stmt *s, int i)
     return strdup(t ? t : "");
 }
 
+#define AUDIT_SELECT                                                                                                     \
+    "SELECT id, cluster, seq, prev_hash, hash, principal, verb, subject, detail, salt, detail_hash, event_id,"           \
+    " observe_us, record_us FROM audit"
+#define AUDIT_OF_CLUSTER " WHERE cluster = ?2 AND"
+#define AUDIT_OF_IDS     " WHERE cluster = ?2 AND event_id != '' AND event_id IN (SELECT value FROM json_each(?9)) AND"
+#define AUDIT_WHERE                                                                                                      \
+    " id > ?1"                                                                                                           \
+    " AND (?3 = '' OR substr(subject, 1, length(?3)) = ?3) AND (?4 = '' OR verb = ?4)"                                   \
+    " AND (?6 = '' OR principal = ?6) AND record_us >= ?7 AND (?8 = 0 OR record_us < ?8)"                                \
+    " ORDER BY id LIMIT ?5"
+
 static void audit_run(uv_work_t *work)
 {
     struct audit_work *w = work->data;
@@ -525,17 +548,22 @@ static void audit_run(uv_work_t *work)
 
     uv_mutex_lock(&w->st->reader_lock);
     rc = sqlite3_prepare_v2(w->st->reader,
-                            "SELECT id, cluster, seq, prev_hash, hash, principal, verb, subject, detail, observe_us,"
-                            " record_us FROM audit WHERE id > ?1 AND (?2 = '' OR cluster = ?2)"
-                            " AND (?3 = '' OR substr(subject, 1, length(?3)) = ?3) AND (?4 = '' OR verb = ?4)"
-                            " ORDER BY id LIMIT ?5",
+                            w->ids           ? AUDIT_SELECT AUDIT_OF_IDS AUDIT_WHERE :
+                            w->q.cluster[0] ? AUDIT_SELECT AUDIT_OF_CLUSTER AUDIT_WHERE :
+                                              AUDIT_SELECT " WHERE" AUDIT_WHERE,
                             -1, &s, NULL);
     if (rc == SQLITE_OK) {
         (void) sqlite3_bind_int64(s, 1, (int64_t) w->q.after_rowid);
-        (void) sqlite3_bind_text(s, 2, w->q.cluster, -1, SQLITE_STATIC);
+        if (w->q.cluster[0])
+            (void) sqlite3_bind_text(s, 2, w->q.cluster, -1, SQLITE_STATIC);
         (void) sqlite3_bind_text(s, 3, w->q.subject_prefix, -1, SQLITE_STATIC);
         (void) sqlite3_bind_text(s, 4, w->q.verb, -1, SQLITE_STATIC);
         (void) sqlite3_bind_int64(s, 5, w->q.limit);
+        (void) sqlite3_bind_text(s, 6, w->q.principal, -1, SQLITE_STATIC);
+        (void) sqlite3_bind_int64(s, 7, w->q.from_us);
+        (void) sqlite3_bind_int64(s, 8, w->q.before_us);
+        if (w->ids)
+            (void) sqlite3_bind_text(s, 9, w->ids, -1, SQLITE_STATIC);
         while ((rc = sqlite3_step(s)) == SQLITE_ROW && w->n < w->q.limit) {
             struct audit_row *r = &w->rows[w->n++];
             r->rowid = (uint64_t) sqlite3_column_int64(s, 0);
@@ -547,9 +575,13 @@ static void audit_run(uv_work_t *work)
             r->verb = column_dup(s, 6);
             r->subject = column_dup(s, 7);
             r->detail = column_dup(s, 8);
-            r->observe_us = sqlite3_column_int64(s, 9);
-            r->record_us = sqlite3_column_int64(s, 10);
-            if (!r->prev_hash || !r->hash || !r->principal || !r->verb || !r->subject || !r->detail) {
+            r->salt = column_dup(s, 9);
+            r->detail_hash = column_dup(s, 10);
+            r->event_id = column_dup(s, 11);
+            r->observe_us = sqlite3_column_int64(s, 12);
+            r->record_us = sqlite3_column_int64(s, 13);
+            if (!r->prev_hash || !r->hash || !r->principal || !r->verb || !r->subject || !r->detail || !r->salt ||
+                !r->detail_hash || !r->event_id) {
                 rc = SQLITE_NOMEM;
                 break;
             }
@@ -571,7 +603,23 @@ static void audit_done(uv_work_t *work, int status)
     for (size_t i = 0; i < w->n; i++)
         audit_row_done(&w->rows[i]);
     free(w->rows);
+    free(w->ids);
     free(w);
+}
+
+/* As JSON, which binds a list of any length to one parameter. */
+static char *json_list(const char *const *items, size_t n)
+{
+    json_t *list = json_array();
+    char *text = NULL;
+
+    for (size_t i = 0; list && i < n; i++)
+        if (json_array_append_new(list, json_string(items[i])) < 0)
+            break;
+    if (list && json_array_size(list) == n)
+        text = json_dumps(list, JSON_COMPACT);
+    json_decref(list);
+    return text;
 }
 
 static void sqlite_list_audit(struct store *base, const struct audit_query *q, store_audit_cb cb, void *arg)
@@ -581,7 +629,9 @@ static void sqlite_list_audit(struct store *base, const struct audit_query *q, s
 
     if (w)
         w->rows = calloc(q->limit ? q->limit : 1, sizeof(*w->rows));
-    if (!w || !w->rows) {
+    if (!w || !w->rows || (q->event_ids && !(w->ids = json_list(q->event_ids, q->n_event_ids)))) {
+        if (w)
+            free(w->rows);
         free(w);
         (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "store: no memory");
         cb(arg, NULL, 0, &err);
@@ -589,6 +639,7 @@ static void sqlite_list_audit(struct store *base, const struct audit_query *q, s
     }
     w->st = sqlite_of(base);
     w->q = *q;
+    w->q.event_ids = NULL; /* the caller's */
     w->cb = cb;
     w->arg = arg;
     w->work.data = w;

@@ -78,7 +78,11 @@ bool audit_row_copy(struct audit_row *ret, const struct audit_row *r)
     ret->verb = strdup(str_or(r->verb));
     ret->subject = strdup(str_or(r->subject));
     ret->detail = strdup(str_or(r->detail));
-    if (ret->prev_hash && ret->hash && ret->principal && ret->verb && ret->subject && ret->detail)
+    ret->salt = strdup(str_or(r->salt));
+    ret->detail_hash = strdup(str_or(r->detail_hash));
+    ret->event_id = strdup(str_or(r->event_id));
+    if (ret->prev_hash && ret->hash && ret->principal && ret->verb && ret->subject && ret->detail && ret->salt &&
+        ret->detail_hash && ret->event_id)
         return true;
     audit_row_done(ret);
     return false;
@@ -92,6 +96,9 @@ void audit_row_done(struct audit_row *r)
     free(r->verb);
     free(r->subject);
     free(r->detail);
+    free(r->salt);
+    free(r->detail_hash);
+    free(r->event_id);
     *r = (struct audit_row) { 0 };
 }
 
@@ -540,7 +547,8 @@ void store_txn_change(struct store_txn *t, uint64_t revision, enum resource_kind
 
 void store_txn_audit(struct store_txn *t, uint64_t revision, const struct audit_record *r)
 {
-    const char *texts[] = { r->prev_hash, r->hash, r->principal, r->verb, r->subject, r->detail };
+    const char *texts[AUDIT_TEXTS] = { r->prev_hash, r->hash,  r->principal,  r->verb,    r->subject,
+                                      r->detail,    r->salt, r->detail_hash, r->event_id };
     struct row *row = add_row(t, ROW_AUDIT, r->cluster->name);
     char key[32];
 
@@ -556,6 +564,22 @@ void store_txn_audit(struct store_txn *t, uint64_t revision, const struct audit_
     row->time_us[0] = r->record_us;
     row->time_us[1] = r->observe_us;
     t->n_changes++;
+}
+
+void store_txn_audit_erase(struct store_txn *t, const char *cluster, const char *subject)
+{
+    struct row *row = add_row(t, ROW_AUDIT_ERASE, cluster);
+
+    if (row)
+        row->key = put_text(t, subject);
+}
+
+void store_txn_audit_cut(struct store_txn *t, const char *cluster, uint64_t through_seq)
+{
+    struct row *row = add_row(t, ROW_AUDIT_CUT, cluster);
+
+    if (row)
+        row->audit_seq = through_seq;
 }
 
 struct commit {

@@ -75,6 +75,10 @@ void store_txn_request(struct store_txn *t, const struct request_record *r);
 void store_txn_change(struct store_txn *t, uint64_t revision, enum resource_kind kind, const char *cluster,
                       const char *key);
 void store_txn_audit(struct store_txn *t, uint64_t revision, const struct audit_record *r);
+/* Empties detail and salt of the events of @cluster whose subject is @subject or lies below it ("<subject>/…"). */
+void store_txn_audit_erase(struct store_txn *t, const char *cluster, const char *subject);
+/* Removes the events of @cluster up to @through_seq. */
+void store_txn_audit_cut(struct store_txn *t, const char *cluster, uint64_t through_seq);
 
 /* Commits @t (taken over). One commit may be outstanding at a time. @first_seq is the number of the first change; with a
  * shared store there may be numbers of others between the last one known and it: follow before showing anything.
@@ -95,6 +99,11 @@ struct audit_query {
     uint64_t after_rowid;
     char subject_prefix[256];
     char verb[64];
+    char principal[128];
+    int64_t from_us, before_us; /* record time at or after, before; 0 for any */
+    /* Not NULL: only events of @cluster with one of these ids (copied). At most 200. */
+    const char *const *event_ids;
+    size_t n_event_ids;
     uint32_t limit;
 };
 /* A deep copy; false: no memory, *@ret is empty. Released with audit_row_done(). */

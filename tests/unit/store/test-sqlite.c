@@ -517,6 +517,10 @@ static uint64_t page_ids[64];
 static size_t page_n;
 static bool page_called;
 static char page_first[512];
+static size_t page_erased;
+static struct {
+    char salt[8], detail_hash[8], event_id[8];
+} page_last;
 
 static void on_page(void *arg, const struct audit_row *rows, size_t n, const struct adv_err *err)
 {
@@ -524,8 +528,14 @@ static void on_page(void *arg, const struct audit_row *rows, size_t n, const str
     cr_assert_null(err, "%s", err ? err->msg : "");
     page_n = n;
     page_called = true;
-    for (size_t i = 0; i < n; i++)
+    page_erased = 0;
+    for (size_t i = 0; i < n; i++) {
         page_ids[i] = rows[i].rowid;
+        page_erased += !*rows[i].detail && !*rows[i].salt;
+        (void) snprintf(page_last.salt, sizeof(page_last.salt), "%s", rows[i].salt);
+        (void) snprintf(page_last.detail_hash, sizeof(page_last.detail_hash), "%s", rows[i].detail_hash);
+        (void) snprintf(page_last.event_id, sizeof(page_last.event_id), "%s", rows[i].event_id);
+    }
     if (n)
         (void) snprintf(page_first, sizeof(page_first), "%s %llu %.20s %.20s %.20s %.20s %lld %lld", rows[0].cluster,
                         (unsigned long long) rows[0].seq, rows[0].principal, rows[0].verb, rows[0].subject, rows[0].detail,
@@ -550,10 +560,18 @@ Test(sqlite, audit_pages)
     size_t total = 0, n;
 
     for (uint64_t i = 0; i < 50; i++) {
-        struct audit_record r = { &c[i % 2], i / 2 + 1, (char[]) { "p" }, (char[]) { "h" }, (char[]) { "admin:root" },
-                                  i % 5 ? (char[]) { "mode.set" } : (char[]) { "cluster.create" },
-                                  i % 2 ? (char[]) { "clusters/beta%x" } : (char[]) { "clusters/alpha" }, (char[]) { "d" },
-                                  (int64_t) i, (int64_t) (1000 + i) };
+        char id[16], subject[64];
+        struct audit_record r = { .cluster = &c[i % 2], .seq = i / 2 + 1, .prev_hash = (char[]) { "p" },
+                                  .hash = (char[]) { "h" }, .detail = (char[]) { "d" }, .salt = (char[]) { "s" },
+                                  .detail_hash = (char[]) { "dh" }, .observe_us = (int64_t) i,
+                                  .record_us = (int64_t) (1000 + i) };
+        r.principal = i < 40 ? (char[]) { "admin:root" } : (char[]) { "detector:x" };
+        r.verb = i % 5 ? (char[]) { "mode.set" } : (char[]) { "cluster.create" };
+        (void) snprintf(subject, sizeof(subject), i % 2 ? "clusters/beta%%x/jobs/%llu" : "clusters/alpha",
+                        (unsigned long long) (i / 10));
+        r.subject = subject;
+        (void) snprintf(id, sizeof(id), "e%llu", (unsigned long long) i);
+        r.event_id = i >= 40 ? id : NULL;
         store_txn_audit(t, i, &r);
     }
     cr_assert_eq(commit(st, t), 0, "%s", committed.msg);
@@ -573,6 +591,14 @@ Test(sqlite, audit_pages)
     cr_assert_eq(page(st, (struct audit_query) { .subject_prefix = "clusters/beta%", .limit = 60 }), 25);
     cr_assert_eq(page(st, (struct audit_query) { .subject_prefix = "clusters/%", .limit = 60 }), 0, "a prefix, not a pattern");
     cr_assert_eq(page(st, (struct audit_query) { .limit = 0 }), 0);
+    cr_assert_eq(page(st, (struct audit_query) { .principal = "detector:x", .limit = 60 }), 10);
+    cr_assert_eq(page(st, (struct audit_query) { .from_us = 1010, .before_us = 1020, .limit = 60 }), 10);
+    cr_assert_eq(page(st, (struct audit_query) { .cluster = "beta", .from_us = 1010, .before_us = 1020, .limit = 60 }), 5);
+    cr_assert_eq(page(st, (struct audit_query) { .cluster = "beta", .event_ids = (const char *const[]) { "e41", "e42", "e43", "'\"", "" },
+                                                 .n_event_ids = 5, .limit = 60 }), 2, "of this cluster: e41 and e43");
+    cr_assert_str_eq(page_last.event_id, "e43");
+    cr_assert_str_eq(page_last.salt, "s");
+    cr_assert_str_eq(page_last.detail_hash, "dh");
     /* the same number twice in one cluster is refused, and with it the whole transaction */
     t = store_txn_new(st);
     store_txn_put(t, RESOURCE_CLUSTER, "alpha", &c[0]);
@@ -581,6 +607,27 @@ Test(sqlite, audit_pages)
     struct fleet *f = load(st, NULL);
     cr_assert_null(f->clusters);
     (void) fleet_free(f);
+    /* erasing: of the subject and what is below it, and of nobody whose name only begins alike */
+    t = store_txn_new(st);
+    store_txn_audit_erase(t, "beta", "clusters/beta%x/jobs/1");
+    store_txn_audit_erase(t, "alpha", "clusters/beta%x/jobs/2");
+    store_txn_audit_erase(t, "beta", "clusters/beta%x/job");
+    cr_assert_eq(commit(st, t), 0, "%s", committed.msg);
+    cr_assert_eq(page(st, (struct audit_query) { .cluster = "beta", .limit = 60 }), 25);
+    cr_assert_eq(page_erased, 5);
+    cr_assert_str_eq(page_last.detail_hash, "dh");
+    t = store_txn_new(st);
+    store_txn_audit_erase(t, "beta", "clusters/beta%x");
+    cr_assert_eq(commit(st, t), 0, "%s", committed.msg);
+    cr_assert_eq(page(st, (struct audit_query) { .limit = 60 }), 50);
+    cr_assert_eq(page_erased, 25);
+    /* removing what is old, of one cluster */
+    t = store_txn_new(st);
+    store_txn_audit_cut(t, "beta", 10);
+    cr_assert_eq(commit(st, t), 0, "%s", committed.msg);
+    cr_assert_eq(page(st, (struct audit_query) { .cluster = "beta", .limit = 60 }), 15);
+    cr_assert(adv_startswith(page_first, "beta 11 "), "%s", page_first);
+    cr_assert_eq(page(st, (struct audit_query) { .cluster = "alpha", .limit = 60 }), 25);
     (void) store_close(st);
 }
 
