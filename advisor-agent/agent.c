@@ -574,6 +574,7 @@ static void on_tick(uv_timer_t *timer)
         a->next_nodes_us = now + a->cfg->nodes_ms * 1000;
         a->adapter->ops->nodes(a->adapter, on_nodes, a);
     }
+    renew_tick(a->renew, a->session, now, adv_wall_us());
     look_at_focus(a, now);
     orders_tick(a);
 }
@@ -630,7 +631,8 @@ int agent_new(uv_loop_t *loop, const struct agent_config *cfg, struct adapter_ru
         return r;
     }
     a->snapshot = snapshot_new(first_submit, a);
-    if (!a->snapshot) {
+    a->renew = renew_new(cfg);
+    if (!a->snapshot || !a->renew) {
         (void) agent_free(a);
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for the snapshot");
     }
@@ -676,6 +678,7 @@ struct agent *agent_free(struct agent *a)
     orders_free(a);
     logs_free(a);
     (void) snapshot_free(a->snapshot);
+    (void) renew_free(a->renew);
     (void) ceiling_free(a->ceiling);
     (void) journal_free(a->journal);
     free(a);

@@ -29,6 +29,9 @@ static const struct adv_config_row rows[] = {
     ADV_CONFIG_PATH(S, tls_cert, "tls.cert", "/etc/advisor/tls/agent.crt", NEXT,
                     "The agent's certificate, PEM."),
     ADV_CONFIG_PATH(S, tls_key, "tls.key", "/etc/advisor/tls/agent.key", NEXT, "Its private key, PEM."),
+    ADV_CONFIG_BOOL(S, tls_renew, "tls.renew", "true", RESTART,
+                    "Ask the control plane for the next certificate when two thirds of this one's life are over; the folders "
+                    "of certificate and key must be the agent's to write."),
     ADV_CONFIG_PATH(S, state_dir, "state.dir", "/var/lib/advisor-agent", RESTART,
                     "Folder of the journal; must survive a crash of the host."),
     ADV_CONFIG_BOOL(S, allow_volatile, "state.allow_volatile", "false", RESTART,
@@ -93,7 +96,9 @@ static int check(const void *values, struct adv_err *err)
 
 const struct adv_config_table agent_config_table = {
     .program = "advisor-agent",
-    .about = "Advisor's hands and eyes at a cluster.",
+    .about = "Advisor's hands and eyes at a cluster.\n\n"
+             "advisor-agent --enrol FILE [flags]: gets the agent's first certificate with the bundle FILE that\n"
+             "`advisorctl cluster enrol` wrote, puts it where tls.cert, tls.key and tls.ca say, and ends.",
     .env_prefix = "ADVISOR_AGENT",
     .rows = rows,
     .n_rows = ADV_ARRAY_LEN(rows),

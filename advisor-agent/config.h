@@ -7,6 +7,7 @@
 struct agent_config {
     char *cluster;
     char *target, *server_name, *tls_ca, *tls_cert, *tls_key;
+    bool tls_renew;
     bool insecure;
     int64_t keepalive_ms, backoff_min_ms, backoff_max_ms;
     char *state_dir;

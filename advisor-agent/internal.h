@@ -10,6 +10,7 @@
 #include "advisor-agent/ceiling.h"
 #include "advisor-agent/journal.h"
 #include "advisor-agent/lease.h"
+#include "advisor-agent/renew.h"
 #include "advisor-agent/session.h"
 #include "advisor-agent/snapshot.h"
 #include "advisor-agent/tail/tail.h"
@@ -33,6 +34,7 @@ struct agent {
     struct snapshot *snapshot;
     struct session *session;
     struct tail_manager *tails;
+    struct renew *renew;
     struct lease lease;
     uv_timer_t timer;
     bool closing;

@@ -11,6 +11,7 @@
 #include "adapters/runner/local.h"
 #include "adapters/slurm/slurm.h"
 #include "advisor-agent/agent.h"
+#include "advisor-agent/enrol.h"
 #include "common/log.h"
 
 static struct agent *agent;
@@ -80,10 +81,50 @@ static int serve(const struct agent_config *c)
     return r < 0;
 }
 
+/* Takes "--enrol FILE" or "--enrol=FILE" out of the command line; the rest is the configuration's. */
+static const char *take_enrol(int *argc, char **argv)
+{
+    static const char flag[] = "--enrol";
+    const char *file = NULL;
+    int n = 1;
+
+    for (int i = 1; i < *argc; i++) {
+        if (!file && adv_streq(argv[i], flag) && i + 1 < *argc)
+            file = argv[++i];
+        else if (!file && adv_startswith(argv[i], "--enrol="))
+            file = argv[i] + strlen("--enrol=");
+        else
+            argv[n++] = argv[i];
+    }
+    argv[n] = NULL;
+    *argc = n;
+    return file;
+}
+
+static int enrol(const char *file, int argc, char **argv)
+{
+    struct adv_config_table table = agent_config_table;
+    ADV_AUTO(adv_config) cfg = NULL;
+    struct adv_err err = { 0 };
+    int status = 0;
+
+    table.check = NULL; /* cluster and server may come from the bundle */
+    if (!adv_config_main(&table, argc, argv, NULL, &cfg, &status))
+        return status;
+    if (enrol_run(adv_config_values(cfg), file, &err) == 0)
+        return 0;
+    (void) fprintf(stderr, "advisor-agent: not enrolled: %s\n", err.msg);
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     ADV_AUTO(adv_config) cfg = NULL;
     int status = 0;
+    const char *bundle = take_enrol(&argc, argv);
+
+    if (bundle)
+        return enrol(bundle, argc, argv);
 
     if (!adv_config_main(&agent_config_table, argc, argv, NULL, &cfg, &status))
         return status;

@@ -15,6 +15,8 @@
 #include <string.h>
 #include <uv.h>
 
+#include "advisor-agent/wire/codec.h"
+
 #include "common/clock.h"
 #include "common/failpoint.h"
 #include "common/log.h"
@@ -25,6 +27,8 @@
 #define SENT_MAX       64           /* heartbeats whose answers may still come */
 #define HELLO_WAIT_MS  20000
 #define LOG_CHUNK_MAX  (32u * 1024)
+#define RENEW_WAIT_MS  20000
+#define DENIED_WAIT_MS 30000 /* a person has to do something first */
 
 enum session_state { DOWN, HELLO, ACTIVE };
 
@@ -38,7 +42,12 @@ struct session {
     uv_loop_t *loop;
     uv_timer_t timer;
     struct wire_conn *conn;
-    struct wire_call *call, *logs;
+    struct wire_call *call, *logs, *renewal;
+    session_renew_cb renew_cb;
+    void *renew_arg;
+    struct adv_err renew_err;
+    char renew_reason[64];
+    advisor_v1_RenewResponse *renewed;
     const struct session_ops *ops;
     void *ctx;
     enum session_state state;
@@ -354,6 +363,74 @@ bool session_push_log(struct session *s, const advisor_v1_LogChunk *chunk, const
     return r == 0;
 }
 
+/* Renewal of the certificate */
+
+static void on_renewal(void *ctx, struct wire_call *call, const uint8_t *data, size_t len)
+{
+    struct session *s = ctx;
+    pb_istream_t is = pb_istream_from_buffer(data, len);
+
+    if (!s->renewed)
+        s->renewed = calloc(1, sizeof(*s->renewed));
+    if (s->renewed && !pb_decode(&is, advisor_v1_RenewResponse_fields, s->renewed)) {
+        free(s->renewed);
+        s->renewed = NULL;
+    }
+}
+
+static void on_renewal_closed(void *ctx, struct wire_call *call, const struct wire_status *st)
+{
+    struct session *s = ctx;
+    advisor_v1_RenewResponse *m = ADV_STEAL(s->renewed);
+    struct wire_hints hints;
+
+    s->renewal = NULL;
+    if (st->code == ADV_OK && m) {
+        s->renew_cb(s->renew_arg, m->certificate_chain.bytes, m->certificate_chain.size, NULL);
+    } else {
+        wire_read_hints(st->details, st->details_len, &hints);
+        (void) snprintf(s->renew_reason, sizeof(s->renew_reason), "%s", hints.reason);
+        (void) adv_err_set_reason(&s->renew_err, st->code == ADV_OK ? ADV_INTERNAL : st->code, s->renew_reason, "%s",
+                                  st->code == ADV_OK ? "the answer cannot be read" : st->message);
+        s->renew_cb(s->renew_arg, NULL, 0, &s->renew_err);
+    }
+    free(m);
+}
+
+static const struct wire_call_ops renewal_ops = { on_renewal, on_renewal_closed, NULL };
+
+int session_renew(struct session *s, const void *csr, size_t len, session_renew_cb cb, void *arg, struct adv_err *err)
+{
+    advisor_v1_RenewRequest m = advisor_v1_RenewRequest_init_zero;
+    adv_auto_free pb_bytes_array_t *bytes = malloc(PB_BYTES_ARRAY_T_ALLOCSIZE(len));
+    int r;
+
+    if (s->state != ACTIVE || s->renewal)
+        return adv_err_set(err, ADV_FAILED_PRECONDITION, s->renewal ? "a renewal is under way" : "no session");
+    if (!bytes)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
+    bytes->size = (pb_size_t) len;
+    memcpy(bytes->bytes, csr, len);
+    m.csr = bytes;
+    (void) snprintf(m.session_id, sizeof(m.session_id), "%s", s->id);
+    if ((r = wire_call_start(s->conn, "/advisor.v1.AgentService/Renew", NULL, 0, RENEW_WAIT_MS, 0, &renewal_ops, s,
+                             &s->renewal, err)) < 0)
+        return r;
+    if ((r = encode_send(s->renewal, advisor_v1_RenewRequest_fields, &m, err)) < 0) {
+        s->renewal = wire_call_cancel(s->renewal);
+        return r;
+    }
+    s->renew_cb = cb;
+    s->renew_arg = arg;
+    wire_call_half_close(s->renewal);
+    return 0;
+}
+
+int64_t session_cert_expiry_s(const struct session *s)
+{
+    return wire_conn_cert_expiry_s(s->conn);
+}
+
 /* Receiving */
 
 static void on_welcome(struct session *s, const advisor_v1_Welcome *w)
@@ -476,16 +553,38 @@ static void on_message(void *ctx, struct wire_call *call, const uint8_t *data, s
     }
 }
 
+/* How long to stay away after the control plane has ended or refused the call. */
+static int64_t refused_wait_ms(const struct wire_status *st, const struct wire_hints *hints)
+{
+    if (hints->retry_after_ms >= 0)
+        return hints->retry_after_ms;
+    if (adv_streq(hints->reason, "IDENTITY_EXPIRED"))
+        return 0; /* the next connection reads the certificate anew */
+    if (st->code == ADV_PERMISSION_DENIED || st->code == ADV_UNAUTHENTICATED)
+        return DENIED_WAIT_MS;
+    return st->code == ADV_RESOURCE_EXHAUSTED ? 10000 : 2000;
+}
+
 static void on_closed(void *ctx, struct wire_call *call, const struct wire_status *st)
 {
     struct session *s = ctx;
+    struct wire_hints hints;
+    int64_t wait_ms = -1;
+    bool keep = false;
     char why[256];
 
     s->call = NULL;
     (void) snprintf(why, sizeof(why), "%s: %.200s", adv_code_name((int) st->code), st->message);
     /* If the connection is lost it is dialled again anyway; if the server has refused us, wait. */
-    end(s, why, st->from_server ? (st->code == ADV_RESOURCE_EXHAUSTED ? 10000 : 2000) : -1);
-    if (st->from_server || wire_conn_state(s->conn) != WIRE_STATE_BACKOFF)
+    if (st->from_server) {
+        wire_read_hints(st->details, st->details_len, &hints);
+        wait_ms = refused_wait_ms(st, &hints);
+        keep = adv_streq(hints.reason, "NOT_NOW") && hints.retry_after_ms >= 0;
+    }
+    end(s, why, keep ? -1 : wait_ms);
+    if (keep) /* a place comes free soon, and a new connection costs more than a call */
+        rearm(s, wait_ms);
+    else if (st->from_server || wire_conn_state(s->conn) != WIRE_STATE_BACKOFF)
         rearm(s, 1000);
 }
 
@@ -596,6 +695,7 @@ static void on_timer_closed(uv_handle_t *handle)
 
     while (s->first)
         drop_out(s, &s->first);
+    free(s->renewed);
     free(s);
 }
 
@@ -605,7 +705,7 @@ struct session *session_free(struct session *s)
         return NULL;
     s->closing = true;
     s->state = DOWN;
-    s->call = s->logs = NULL; /* freed with the connection */
+    s->call = s->logs = s->renewal = NULL; /* freed with the connection */
     s->conn = wire_conn_free(s->conn);
     uv_close((uv_handle_t *) &s->timer, on_timer_closed);
     return NULL;

@@ -62,6 +62,15 @@ void session_state_changed(struct session *s);
 void session_heartbeat_now(struct session *s);
 /* Ends the session, calling lost(), and stays away for @retry_after_ms. May be called from within any op. */
 void session_give_up(struct session *s, const char *why, int64_t retry_after_ms);
+/* Asks for the next certificate (AgentService.Renew) with this signing request. @cb comes once, later, with the chain (PEM) or
+ * with @err, whose reason is one of the control plane's; not after session_free().
+ * Errors: -ADV_FAILED_PRECONDITION (no session, or one is asked for already); -ADV_UNAVAILABLE; -ADV_RESOURCE_EXHAUSTED. */
+typedef void (*session_renew_cb)(void *arg, const void *chain, size_t len, const struct adv_err *err);
+adv_must_check int session_renew(struct session *s, const void *csr, size_t len, session_renew_cb cb, void *arg,
+                                 struct adv_err *err);
+/* When the certificate that the present connection shows expires; 0 without one. */
+int64_t session_cert_expiry_s(const struct session *s);
+
 /* False: not now, logs_ready() follows. */
 bool session_push_log(struct session *s, const advisor_v1_LogChunk *chunk, const void *data,
                       size_t len);

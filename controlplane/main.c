@@ -82,6 +82,19 @@ static struct quota_config quota_of(const struct advisord_config *c)
                                    .burst = (uint32_t) c->calls_burst };
 }
 
+static int set_enrol(struct daemon *d, struct adv_err *err)
+{
+    const struct advisord_config *c = values(d);
+    const struct api_enrol e = { .ca = d->agent_ca,
+                                 .cert_life_ms = c->agent_cert_life_ms,
+                                 .servers = c->enrol_servers.items,
+                                 .n_servers = c->enrol_servers.n,
+                                 .server_name = c->enrol_server_name,
+                                 .server_ca = *c->enrol_server_ca ? c->enrol_server_ca : c->tls_ca };
+
+    return api_set_enrol(d->api, &e, err);
+}
+
 static void on_reload(uv_signal_t *h, int signum)
 {
     struct daemon *d = h->data;
@@ -95,6 +108,8 @@ static void on_reload(uv_signal_t *h, int signum)
     adv_log_set_level((enum adv_log_level) values(d)->log_level);
     const struct quota_config quota = quota_of(values(d));
     serve_set_quota(d->serve, &quota);
+    if (set_enrol(d, &err) < 0)
+        adv_error("main", "settings of enrolment not reloaded, the old ones stay", ADV_FS("why", err.msg));
     if (auth_reload(d->auth, NULL, &err) < 0)
         adv_error("main", "bindings not reloaded, the old ones stay", ADV_FS("why", err.msg));
     if (!values(d)->insecure && rpc_server_reload_tls(serve_server(d->serve), &err) < 0)
@@ -146,6 +161,7 @@ static int start(struct daemon *d, struct adv_err *err)
         .silence_timeout_ms = (uint32_t) c->silence_ms,
         .bookmark_ms = (uint32_t) c->bookmark_ms,
         .max_sessions = (size_t) c->max_sessions,
+        .admission = (size_t) c->admission,
     };
     struct rpc_config rc = {
         .listen = (const char *const *) c->listen.items,
@@ -182,6 +198,7 @@ static int start(struct daemon *d, struct adv_err *err)
          (r = ca_load(c->agent_ca_cert, c->agent_ca_key, adv_wall_us() / 1000000, &d->agent_ca, err)) < 0) ||
         (r = owner_new(d->loop, d->turn, &oc, &d->owner, err)) < 0 || (ac.owner = d->owner, false) ||
         (r = api_new(d->loop, d->turn, d->rules, &ac, &d->api, err)) < 0 ||
+        (r = set_enrol(d, err)) < 0 ||
         (r = serve_new(d->loop, d->api, d->auth, &quota, &rc, &d->serve, err)) < 0 || (r = write_port(d, err)) < 0)
         return r;
     return 0;

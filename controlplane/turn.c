@@ -358,6 +358,12 @@ static void set_revision(const struct intent *i, uint64_t rev)
     case RESOURCE_EVIDENCE:
         ((struct evidence *) i->object)->revision = rev;
         break;
+    case RESOURCE_ENROLMENT:
+        ((struct enrolment *) i->object)->revision = rev;
+        break;
+    case RESOURCE_REVOCATION:
+        ((struct revocation *) i->object)->revision = rev;
+        break;
     case RESOURCE_CLUSTER:
     case RESOURCE_AUDIT:
     case RESOURCE_NONE:

@@ -194,6 +194,132 @@ size_t wire_base64_encode(const uint8_t *data, size_t len, char *out)
     return n;
 }
 
+/* ---- error details: three messages deep, of which four fields are read --------------------------------------------- */
+
+struct bytes {
+    const uint8_t *p, *end;
+};
+
+static bool take_varint(struct bytes *b, uint64_t *ret)
+{
+    uint64_t v = 0;
+
+    for (unsigned shift = 0; shift < 64 && b->p < b->end; shift += 7) {
+        uint8_t c = *b->p++;
+
+        v |= (uint64_t) (c & 0x7f) << shift;
+        if (!(c & 0x80)) {
+            *ret = v;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* One field: its number, and a varint or a piece. */
+static bool take_field(struct bytes *b, uint32_t *number, bool *is_piece, uint64_t *v, struct bytes *piece)
+{
+    uint64_t tag, n;
+
+    if (!take_varint(b, &tag) || tag >> 3 == 0 || tag >> 3 > UINT32_MAX)
+        return false;
+    *number = (uint32_t) (tag >> 3);
+    *is_piece = (tag & 7) == 2;
+    switch (tag & 7) {
+    case 0:
+        return take_varint(b, v);
+    case 2:
+        if (!take_varint(b, &n) || n > (uint64_t) (b->end - b->p))
+            return false;
+        *piece = (struct bytes) { b->p, b->p + n };
+        b->p += n;
+        return true;
+    case 1:
+    case 5:
+        n = (tag & 7) == 1 ? 8 : 4;
+        if (n > (uint64_t) (b->end - b->p))
+            return false;
+        b->p += n;
+        *number = 0; /* skipped */
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool ends_with(struct bytes b, const char *text)
+{
+    size_t n = strlen(text);
+
+    return (size_t) (b.end - b.p) >= n && memcmp(b.end - n, text, n) == 0;
+}
+
+static void read_error_info(struct bytes b, struct wire_hints *ret)
+{
+    struct bytes piece;
+    bool is_piece;
+    uint32_t number;
+    uint64_t v;
+
+    while (b.p < b.end && take_field(&b, &number, &is_piece, &v, &piece)) {
+        size_t n = is_piece ? (size_t) (piece.end - piece.p) : 0;
+
+        if (number != 1 || !is_piece)
+            continue;
+        n = n < sizeof(ret->reason) ? n : sizeof(ret->reason) - 1;
+        memcpy(ret->reason, piece.p, n);
+        ret->reason[n] = '\0';
+    }
+}
+
+static void read_retry_info(struct bytes b, struct wire_hints *ret)
+{
+    struct bytes delay = { NULL, NULL }, piece;
+    bool is_piece;
+    uint32_t number;
+    uint64_t v, seconds = 0, nanos = 0;
+
+    while (b.p < b.end && take_field(&b, &number, &is_piece, &v, &piece))
+        if (number == 1 && is_piece)
+            delay = piece;
+    if (!delay.p)
+        return;
+    while (delay.p < delay.end && take_field(&delay, &number, &is_piece, &v, &piece)) {
+        if (number == 1 && !is_piece)
+            seconds = v;
+        else if (number == 2 && !is_piece)
+            nanos = v;
+    }
+    if (seconds <= 86400 && nanos < 1000000000)
+        ret->retry_after_ms = (int64_t) (seconds * 1000 + nanos / 1000000);
+}
+
+void wire_read_hints(const uint8_t *details, size_t len, struct wire_hints *ret)
+{
+    struct bytes b = { details, len ? details + len : details }, any, piece;
+    bool is_piece;
+    uint32_t number;
+    uint64_t v;
+
+    *ret = (struct wire_hints) { .retry_after_ms = -1 };
+    while (b.p < b.end && take_field(&b, &number, &is_piece, &v, &any)) {
+        struct bytes type = { NULL, NULL }, value = { NULL, NULL };
+
+        if (number != 3 || !is_piece)
+            continue;
+        while (any.p < any.end && take_field(&any, &number, &is_piece, &v, &piece)) {
+            if (number == 1 && is_piece)
+                type = piece;
+            else if (number == 2 && is_piece)
+                value = piece;
+        }
+        if (type.p && value.p && ends_with(type, "/google.rpc.ErrorInfo"))
+            read_error_info(value, ret);
+        else if (type.p && value.p && ends_with(type, "/google.rpc.RetryInfo"))
+            read_retry_info(value, ret);
+    }
+}
+
 enum adv_code wire_code_of_http(int status)
 {
     switch (status) {

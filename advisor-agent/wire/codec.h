@@ -54,6 +54,14 @@ adv_must_check int wire_base64_decode(const char *text, size_t len, uint8_t *out
 /* @out has room for (len + 2) / 3 * 4 + 1 bytes; unpadded, NUL-terminated. */
 size_t wire_base64_encode(const uint8_t *data, size_t len, char *out);
 
+/* What the details of an error (a google.rpc.Status) say, as far as it is of use to a program: ErrorInfo.reason ("" without
+ * one, cut to its room) and RetryInfo.retry_delay (-1 without one). What cannot be read is left out. */
+struct wire_hints {
+    char reason[64];
+    int64_t retry_after_ms;
+};
+void wire_read_hints(const uint8_t *details, size_t len, struct wire_hints *ret);
+
 /* The gRPC code for an HTTP status without grpc-status, and for an HTTP/2 stream error code. */
 enum adv_code wire_code_of_http(int status);
 enum adv_code wire_code_of_h2(uint32_t error_code);

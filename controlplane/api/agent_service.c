@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* AgentService: binds the session state machine (session/) to a stream and to the turn, and hands log bytes to the
- * watcher. */
+ * watcher.
+ *
+ * Admission: a session is *arriving* from its first byte until its state is whole here (or it stands by). Only so many
+ * arrive at one time; others are told, before they have sent anything, when to come again, each at another moment. So when
+ * a whole fleet reconnects, those who were let in are answered at once, and what the rest costs is one refused call. */
 
 #include "advisor/v1/agent_service.pb-c.h"
 
 #include <stdio.h>
+#include <sys/random.h>
 #include <utlist.h>
 
 #include "common/clock.h"
@@ -14,10 +19,26 @@
 #include "controlplane/api/handoff.h"
 #include "controlplane/session/session.h"
 
+#define ARRIVING_MAX_US    (30 * INT64_C(1000000)) /* a slow one keeps its place no longer */
+#define ARRIVING_PER_AGENT 4 /* sessions of one cluster: one that was lost, one that comes, and both of a second agent */
+#define RETRY_MIN_MS       500
+#define RETRY_SPREAD_MS    1500
+
 struct agent_session {
     struct api_call *call;
     struct session *session;
+    bool arriving;
+    int64_t opened_mono_us;
+    unsigned n_revocations; /* of its cluster, when its certificate was last compared with them */
     struct agent_session *prev, *next;
+};
+
+struct agent_push {
+    struct api_call *call;
+    char cluster[65]; /* of the session named by the first message */
+    unsigned n_revocations;
+    uint64_t received;
+    struct agent_push *prev, *next;
 };
 
 /* ---- what the state machine needs --------------------------------------------------------------------------------- */
@@ -141,6 +162,61 @@ struct session_slot {
     struct session_ctx *ctx;
 };
 
+static bool crowded(const struct api *api, const struct api_call *call)
+{
+    const struct agent_session *as;
+    unsigned same = 0;
+
+    if (api->n_arriving >= api->cfg.admission)
+        return true;
+    DL_FOREACH (api->sessions, as)
+        same += as->arriving && call->caller.authenticated && adv_streq(as->call->caller.cluster, call->caller.cluster);
+    return same >= ARRIVING_PER_AGENT;
+}
+
+static int retry_ms(void)
+{
+    uint32_t r = 0;
+
+    if (getrandom(&r, sizeof(r), GRND_NONBLOCK) != (ssize_t) sizeof(r))
+        r = (uint32_t) adv_mono_us();
+    return RETRY_MIN_MS + (int) (r % RETRY_SPREAD_MS);
+}
+
+static void arrived(struct api *api, struct agent_session *as)
+{
+    api->n_arriving -= as->arriving;
+    as->arriving = false;
+}
+
+/* The agent's state is whole here, or it has none to send. */
+static void look_whether_arrived(struct api *api, struct agent_session *as)
+{
+    const char *cluster = session_cluster(as->session);
+    const struct cluster *c = as->arriving && cluster ? fleet_find_cluster(turn_fleet(api->turn), cluster) : NULL;
+
+    if (as->arriving && (adv_mono_us() - as->opened_mono_us > ARRIVING_MAX_US ||
+                         (c && (!session_active(as->session) || c->digest_ok))))
+        arrived(api, as);
+}
+
+/* Compares the caller's certificate with revocations that are new. */
+static bool ended_by_revocation(struct api *api, struct api_call *call, const char *cluster, unsigned *n_seen)
+{
+    const struct cluster *c = cluster && call->caller.authenticated ? fleet_find_cluster(turn_fleet(api->turn), cluster) : NULL;
+    struct adv_err err = { 0 };
+
+    if (!c || HASH_COUNT(c->revocations) == *n_seen)
+        return false;
+    *n_seen = HASH_COUNT(c->revocations);
+    if (!cluster_cert_revoked(c, call->caller.serial, call->caller.issued_s))
+        return false;
+    (void) adv_err_set_reason(&err, ADV_PERMISSION_DENIED, "CERTIFICATE_REVOKED", "certificate %.40s was revoked",
+                              call->caller.serial);
+    call->ops->fail(call, &err);
+    return true;
+}
+
 static void session_open(struct api_call *call)
 {
     struct api *api = call->api;
@@ -153,6 +229,8 @@ static void session_open(struct api_call *call)
         .store_uuid = store_uuid(turn_store(api->turn)),
         .peer_cluster = call->caller.authenticated ? call->caller.cluster : NULL,
         .principal = call->caller.principal,
+        .serial = call->caller.serial,
+        .issued_s = call->caller.authenticated ? call->caller.issued_s : INT64_MAX,
         .heartbeat_interval_ms = api->cfg.heartbeat_interval_ms,
         .silence_timeout_ms = api->cfg.silence_timeout_ms,
     };
@@ -160,7 +238,10 @@ static void session_open(struct api_call *call)
     if (api->stopping || !turn_ready(api->turn) || api->n_sessions >= api->cfg.max_sessions) {
         (void) adv_err_set_reason(&err, api->n_sessions >= api->cfg.max_sessions ? ADV_RESOURCE_EXHAUSTED : ADV_UNAVAILABLE,
                                   "NOT_NOW", "the control plane takes no session now");
-        err.retry_after_ms = 2000;
+        err.retry_after_ms = RETRY_MIN_MS + retry_ms();
+    } else if (crowded(api, call)) {
+        (void) adv_err_set_reason(&err, ADV_UNAVAILABLE, "NOT_NOW", "many agents are arriving: come again in a moment");
+        err.retry_after_ms = retry_ms();
     } else if (!slot || !x || adv_uuid_v7(adv_wall_us(), id, &err) < 0) {
         (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
     } else {
@@ -177,7 +258,10 @@ static void session_open(struct api_call *call)
     }
     slot->ctx = x;
     slot->as.call = call;
+    slot->as.opened_mono_us = adv_mono_us();
+    slot->as.arriving = true;
     call->user = slot;
+    api->n_arriving++;
     api->n_sessions++;
     DL_APPEND(api->sessions, &slot->as);
 }
@@ -202,6 +286,7 @@ static void session_closed(struct api_call *call, bool cancelled)
     if (!slot)
         return;
     call->user = NULL;
+    arrived(call->api, &slot->as);
     DL_DELETE(call->api->sessions, &slot->as);
     call->api->n_sessions--;
     slot->ctx->call = NULL;
@@ -211,11 +296,6 @@ static void session_closed(struct api_call *call, bool cancelled)
 }
 
 /* ---- PushLogs --------------------------------------------------------------------------------------------------- */
-
-struct push {
-    char cluster[65]; /* of the session named by the first message */
-    uint64_t received;
-};
 
 static struct session *find_session(struct api *api, const struct api_call *call, const char *id)
 {
@@ -228,21 +308,32 @@ static struct session *find_session(struct api *api, const struct api_call *call
     return NULL;
 }
 
+const char *agent_service_cluster(const struct api_call *call, const char *id)
+{
+    struct session *s = find_session(call->api, call, id);
+
+    return s ? session_cluster(s) : NULL;
+}
+
 static void push_open(struct api_call *call)
 {
+    struct agent_push *p = calloc(1, sizeof(*p));
     struct adv_err err = { 0 };
 
-    call->user = calloc(1, sizeof(struct push));
-    if (!call->user) {
+    if (!p) {
         (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
         call->ops->fail(call, &err);
+        return;
     }
+    p->call = call;
+    call->user = p;
+    DL_APPEND(call->api->pushes, p);
 }
 
 static void push_message(struct api_call *call, const ProtobufCMessage *req)
 {
     const Advisor__V1__PushLogsRequest *q = (const void *) req;
-    struct push *p = call->user;
+    struct agent_push *p = call->user;
     struct session *s;
     struct adv_err err = { 0 };
 
@@ -274,13 +365,16 @@ static void push_half_close(struct api_call *call)
 {
     Advisor__V1__PushLogsResponse m = ADVISOR__V1__PUSH_LOGS_RESPONSE__INIT;
 
-    m.received_bytes = call->user ? ((struct push *) call->user)->received : 0;
+    m.received_bytes = call->user ? ((struct agent_push *) call->user)->received : 0;
     call->ops->reply(call, &m.base);
 }
 
 static void push_closed(struct api_call *call, bool cancelled)
 {
     (void) cancelled;
+    if (!call->user)
+        return;
+    DL_DELETE(call->api->pushes, (struct agent_push *) call->user);
     free(call->user);
     call->user = NULL;
 }
@@ -325,16 +419,26 @@ void agent_service_tick(struct api *api)
 {
     struct agent_session *as, *next;
 
-    DL_FOREACH_SAFE (api->sessions, as, next)
+    DL_FOREACH_SAFE (api->sessions, as, next) {
+        if (turn_ready(api->turn))
+            look_whether_arrived(api, as);
         session_tick(as->session);
+    }
 }
 
 void agent_service_changed(struct api *api)
 {
     struct agent_session *as, *next;
+    struct agent_push *p, *p_next;
 
-    DL_FOREACH_SAFE (api->sessions, as, next)
+    DL_FOREACH_SAFE (api->sessions, as, next) {
+        if (ended_by_revocation(api, as->call, session_cluster(as->session), &as->n_revocations))
+            continue;
+        look_whether_arrived(api, as);
         session_changed(as->session);
+    }
+    DL_FOREACH_SAFE (api->pushes, p, p_next)
+        (void) ended_by_revocation(api, p->call, *p->cluster ? p->cluster : NULL, &p->n_revocations);
 }
 
 void agent_service_reset(struct api *api, const struct adv_err *why)

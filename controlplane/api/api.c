@@ -382,7 +382,7 @@ static const struct {
     const struct api_method *v;
     const size_t *n;
 } services[] = {
-    { agent_service_methods, &agent_service_n }, { fleet_service_methods, &fleet_service_n },
+    { agent_service_methods, &agent_service_n }, { cert_methods, &cert_methods_n }, { fleet_service_methods, &fleet_service_n },
     { job_service_methods, &job_service_n },     { advice_service_methods, &advice_service_n },
     { audit_service_methods, &audit_service_n }, { watch_service_methods, &watch_service_n },
     { entries_methods, &entries_n },             { policy_service_methods, &policy_service_n },
@@ -459,6 +459,33 @@ int api_new(uv_loop_t *loop, struct turn *turn, struct watcher_rules *rules, con
     return 0;
 }
 
+static void enrol_done(struct api_enrol *e)
+{
+    for (size_t i = 0; i < e->n_servers; i++)
+        free(e->servers[i]);
+    free(e->servers);
+    free(e->server_name);
+    free(e->server_ca);
+    *e = (struct api_enrol) { 0 };
+}
+
+int api_set_enrol(struct api *api, const struct api_enrol *enrol, struct adv_err *err)
+{
+    struct api_enrol e = { .ca = enrol->ca, .cert_life_ms = enrol->cert_life_ms };
+    bool ok = (e.server_name = strdup(enrol->server_name)) && (e.server_ca = strdup(enrol->server_ca)) &&
+              (e.servers = calloc(enrol->n_servers + 1, sizeof(*e.servers)));
+
+    for (; ok && e.n_servers < enrol->n_servers; e.n_servers += ok)
+        ok = (e.servers[e.n_servers] = strdup(enrol->servers[e.n_servers])) != NULL;
+    if (!ok) {
+        enrol_done(&e);
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
+    }
+    enrol_done(&api->enrol);
+    api->enrol = e;
+    return 0;
+}
+
 void api_stop(struct api *api)
 {
     struct adv_err err = { 0 };
@@ -491,6 +518,7 @@ void api_free(struct api *api)
     turn_unobserve(api->turn, &api->observer);
     turn_set_handoffs(api->turn, NULL, NULL);
     logs_free(api);
+    enrol_done(&api->enrol);
     (void) uv_timer_stop(&api->tick);
     api->freed = true;
     api_maybe_free(api);

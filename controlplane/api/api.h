@@ -90,10 +90,26 @@ struct api_config {
     struct owner *owner;  /* outlives the API; NULL: everything is owned */
     uint32_t bookmark_ms; /* Watch: this long without an event brings a bookmark */
     size_t max_sessions;
+    size_t admission; /* agents that say hello or send their whole state at one time */
+};
+
+struct ca;
+
+/* Of certificates for agents. */
+struct api_enrol {
+    struct ca *ca; /* borrowed, outlives the API; NULL: certificates are not issued here */
+    int64_t cert_life_ms;
+    /* What bundles tell. */
+    char **servers;
+    size_t n_servers;
+    char *server_name;
+    char *server_ca; /* path of a PEM file */
 };
 
 adv_must_check int api_new(uv_loop_t *loop, struct turn *turn, struct watcher_rules *rules, const struct api_config *cfg,
                            struct api **ret, struct adv_err *err);
+/* Copies the texts. Errors: -ADV_RESOURCE_EXHAUSTED (the old ones stay). */
+adv_must_check int api_set_enrol(struct api *api, const struct api_enrol *enrol, struct adv_err *err);
 /* Ends all streams (agents are told to come back). Before turn_stop(). */
 void api_stop(struct api *api);
 /* After all calls are closed; the loop has to run once more. */
@@ -129,9 +145,12 @@ struct api {
     struct turn *turn;
     struct watcher_rules *rules;
     struct api_config cfg;
+    struct api_enrol enrol;
     uv_timer_t tick;
     struct turn_observer observer;
     struct agent_session *sessions; /* agent_service.c */
+    struct agent_push *pushes;      /* the same */
+    size_t n_arriving;              /* sessions that are being admitted */
     struct watch *watches;          /* watch_service.c */
     struct log_stream *logs;        /* logs.c */
     struct finding_event *parked;   /* logs.c */
@@ -149,11 +168,13 @@ struct api {
 
 extern const struct api_method fleet_service_methods[], job_service_methods[], advice_service_methods[],
     audit_service_methods[], watch_service_methods[], agent_service_methods[], entries_methods[],
-    policy_service_methods[];
+    policy_service_methods[], cert_methods[];
 extern const size_t fleet_service_n, job_service_n, advice_service_n, audit_service_n, watch_service_n, agent_service_n,
-    entries_n, policy_service_n;
+    entries_n, policy_service_n, cert_methods_n;
 
 void agent_service_start(struct api *api);
+/* The cluster of a live session of this caller; NULL when there is none of that id. */
+const char *agent_service_cluster(const struct api_call *call, const char *session_id);
 void agent_service_tick(struct api *api);
 void agent_service_changed(struct api *api);
 void agent_service_reset(struct api *api, const struct adv_err *why);

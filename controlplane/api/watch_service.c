@@ -477,7 +477,8 @@ static int begin(struct api *api, struct watch *w, const Advisor__V1__WatchReque
     if ((r = api_find_parent(api, &w->call->caller, q->parent, &c, &all, err)) < 0)
         return r;
     for (size_t i = 0; i < q->n_kinds; i++) {
-        if ((int) q->kinds[i] <= RESOURCE_NONE || (int) q->kinds[i] >= RESOURCE_KIND_END_) {
+        if ((int) q->kinds[i] <= RESOURCE_NONE || (int) q->kinds[i] >= RESOURCE_KIND_END_ ||
+            resource_kind_hidden((enum resource_kind) q->kinds[i])) {
             (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "KIND_UNKNOWN", "kinds: %d is not a resource kind",
                                       (int) q->kinds[i]);
             return adv_err_field(err, "kinds[%zu]", i);
@@ -485,7 +486,7 @@ static int begin(struct api *api, struct watch *w, const Advisor__V1__WatchReque
         w->kinds[q->kinds[i]] = true;
     }
     for (int k = RESOURCE_CLUSTER; q->n_kinds == 0 && k < RESOURCE_KIND_END_; k++)
-        w->kinds[k] = k != RESOURCE_AUDIT;
+        w->kinds[k] = k != RESOURCE_AUDIT && !resource_kind_hidden((enum resource_kind) k);
     if (!all)
         (void) snprintf(w->cluster, sizeof(w->cluster), "%s", c->name);
     w->rights = rights_of(w->call);

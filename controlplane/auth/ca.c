@@ -392,20 +392,6 @@ static bool hash_text(const char *text, char ret[65], struct adv_err *err)
     return true;
 }
 
-int enrol_token_new(char ret_token[ENROL_TOKEN_SIZE], char ret_sha256[65], struct adv_err *err)
-{
-    uint8_t bytes[TOKEN_BYTES];
-
-    if (RAND_bytes(bytes, sizeof(bytes)) != 1) {
-        ERR_clear_error();
-        return adv_err_set(err, ADV_INTERNAL, "no random bytes for a token");
-    }
-    (void) strcpy(ret_token, TOKEN_PREFIX);
-    (void) base64url_encode(bytes, sizeof(bytes), ret_token + strlen(TOKEN_PREFIX));
-    OPENSSL_cleanse(bytes, sizeof(bytes));
-    return hash_text(ret_token, ret_sha256, err) ? 0 : -ADV_INTERNAL;
-}
-
 bool enrol_token_hash(const char *token, char ret_sha256[65])
 {
     uint8_t bytes[base64url_room(ENROL_TOKEN_SIZE)];

@@ -57,9 +57,7 @@ adv_must_check int ca_serial_parse(const char *text, char ret[CA_SERIAL_SIZE], s
 
 #define ENROL_TOKEN_SIZE 64 /* "adv-enrol-", 43 characters for 32 random bytes, NUL */
 
-/* A new token, and the hash under which it is stored. Errors: -ADV_INTERNAL (no random bytes). */
-adv_must_check int enrol_token_new(char ret_token[ENROL_TOKEN_SIZE], char ret_sha256[65], struct adv_err *err);
-/* False when @token is none of ours by its form. */
+/* The hash under which a token is stored. False when @token is none by its form. */
 bool enrol_token_hash(const char *token, char ret_sha256[65]);
 
 ADV_DEFINE_CLEANUP(ca, ca_free);

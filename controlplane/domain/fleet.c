@@ -180,6 +180,8 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
         c = f->global;
     } else if (ev->type != EV_TICK && ev->type != EV_CLUSTER_CREATE) {
         c = fleet_find_cluster(f, ev->cluster);
+        if (!c && ev->type == EV_ENROL_REDEEM) /* which clusters there are is not told to strangers */
+            return fleet_enrolment_refused(err);
         if (!c)
             return adv_err_set_reason(err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered",
                                       str_or(ev->cluster));
@@ -199,7 +201,9 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
         r = apply_mode(in, c, ev, err);
         break;
     case EV_AGENT_HELLO:
-        fleet_apply_hello(f, in, c, ev);
+        r = fleet_check_cert(c, str_or(ev->u.hello.serial), ev->u.hello.issued_s, err);
+        if (r == 0)
+            fleet_apply_hello(f, in, c, ev);
         break;
     case EV_AGENT_GONE:
         fleet_apply_gone(in, c, ev);
@@ -266,6 +270,18 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
         break;
     case EV_POLICY_APPLY:
         r = fleet_apply_policy(f, in, ev, err);
+        break;
+    case EV_ENROL_CREATE:
+        r = fleet_apply_enrol_create(f, in, c, ev, err);
+        break;
+    case EV_ENROL_REDEEM:
+        r = fleet_apply_enrol_redeem(in, c, ev, err);
+        break;
+    case EV_CERT_RENEW:
+        r = fleet_apply_cert_renew(in, c, ev, err);
+        break;
+    case EV_CERT_REVOKE:
+        r = fleet_apply_cert_revoke(f, in, c, ev, err);
         break;
     case EV_TICK:
         tick(f, in, ev);

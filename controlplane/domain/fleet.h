@@ -59,6 +59,10 @@ enum event_type {
     EV_WINDOW_END,
     EV_INCIDENT_CLOSE,
     EV_POLICY_APPLY, /* of FLEET_CLUSTER */
+    EV_ENROL_CREATE, /* an enrolment token was made */
+    EV_ENROL_REDEEM, /* an agent shows it */
+    EV_CERT_RENEW,   /* a live agent gets its next certificate */
+    EV_CERT_REVOKE,
     EV_TICK,
 };
 
@@ -122,6 +126,8 @@ struct event {
             uint64_t if_version; /* mode_us that the caller saw; 0: any */
         } set_mode;
         struct {
+            const char *serial; /* of its certificate; "" without one */
+            int64_t issued_s;   /* of its certificate; INT64_MAX without one */
             const char *instance_id;
             const char *journal_id;
             bool journal_persistent;
@@ -143,6 +149,28 @@ struct event {
             const char *instance_id;
             const char *why;
         } gone;
+        struct {
+            char token_sha256[65];
+            int64_t valid_us; /* 0: a day */
+        } enrol;
+        struct {
+            char token_sha256[65];
+            char key_sha256[65];
+            char serial[41];      /* of the certificate that it is to get */
+            int64_t not_before_s; /* of the same */
+            bool ret_refused;     /* nothing is given, and it was written down that somebody tried */
+        } redeem;
+        struct {
+            char old_serial[41];
+            char serial[41];
+            int64_t old_issued_s, not_before_s, not_after_s;
+        } renew;
+        struct {
+            char serial[41];   /* "": all issued before */
+            int64_t before_us; /* 0: now */
+            const char *reason;
+            char ret_uid[32];
+        } revoke;
         struct {
             const char *instance_id;
             enum adv_mode ceiling;
@@ -349,6 +377,12 @@ struct job *fleet_find_job(const struct cluster *c, const char *job_id); /* newe
 struct job *fleet_find_job_uid(const struct cluster *c, const char *uid);
 struct attempt *job_attempt(const struct job *j, uint32_t index);
 
+struct enrolment *fleet_find_enrolment(const struct cluster *c, const char *token_sha256);
+struct revocation *fleet_find_revocation(const struct cluster *c, const char *uid);
+
+void fleet_forget_enrolment(struct cluster *c, const char *uid);
+void fleet_forget_revocation(struct cluster *c, const char *uid);
+
 /* A requeue of @a was begun under its advice and is not known to have failed. */
 bool attempt_requeue_recorded(const struct attempt *a);
 
@@ -367,6 +401,8 @@ uint64_t cluster_digest(const struct cluster *c);
 adv_must_check int fleet_load_cluster(struct fleet *f, struct cluster *c);                 /* takes over */
 adv_must_check int fleet_load_job(struct fleet *f, struct cluster *c, struct job *j);      /* takes over */
 adv_must_check int fleet_load_node(struct cluster *c, struct node *n);                     /* takes over */
+adv_must_check int fleet_load_enrolment(struct cluster *c, struct enrolment *e);           /* takes over */
+adv_must_check int fleet_load_revocation(struct cluster *c, struct revocation *r);         /* takes over */
 adv_must_check int fleet_load_attempt(struct fleet *f, struct job *j, struct attempt *a);  /* takes over */
 void fleet_load_anomaly(struct attempt *a, struct anomaly *an);                            /* takes over */
 void fleet_load_advice(struct attempt *a, struct advice *ad);                              /* takes over */

@@ -40,6 +40,10 @@ static bool *dirty_mark(const struct intent *i)
         return &((struct entry *) i->object)->dirty;
     case RESOURCE_EVIDENCE:
         return &((struct evidence *) i->object)->dirty;
+    case RESOURCE_ENROLMENT:
+        return &((struct enrolment *) i->object)->dirty;
+    case RESOURCE_REVOCATION:
+        return &((struct revocation *) i->object)->dirty;
     case RESOURCE_AUDIT:
     case RESOURCE_NONE:
     case RESOURCE_KIND_END_:

@@ -3,7 +3,7 @@
 #define CONTROLPLANE_DOMAIN_INTERNAL_H
 
 /* What the files of the fleet's state machine share with each other and with nobody else: intents.c, judge.c, observe.c,
- * finding.c, agents.c, load.c and fleet.c, which hands events out. Invariants: see fleet.c. */
+ * finding.c, agents.c, certs.c, load.c and fleet.c, which hands events out. Invariants: see fleet.c. */
 
 /* A table that cannot grow leaves the new element out (hh.tbl is NULL then) instead of ending the program. */
 #define HASH_NONFATAL_OOM 1
@@ -115,6 +115,14 @@ int fleet_apply_incident_close(struct intents *in, struct cluster *c, const stru
 
 /* policies.c */
 int fleet_apply_policy(struct fleet *f, struct intents *in, struct event *ev, struct adv_err *err);
+
+/* certs.c */
+int fleet_apply_enrol_create(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err);
+int fleet_apply_enrol_redeem(struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err);
+int fleet_apply_cert_renew(struct intents *in, struct cluster *c, const struct event *ev, struct adv_err *err);
+int fleet_apply_cert_revoke(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err);
+int fleet_enrolment_refused(struct adv_err *err);
+int fleet_check_cert(const struct cluster *c, const char *serial, int64_t issued_s, struct adv_err *err);
 
 /* people.c */
 int fleet_apply_approval(struct intents *in, struct cluster *c, const struct event *ev, struct adv_err *err);

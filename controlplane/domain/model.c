@@ -185,6 +185,12 @@ const char *resource_key(enum resource_kind kind, const void *object, char buf[R
     case RESOURCE_NODE:
         (void) snprintf(buf, RESOURCE_KEY_MAX, "%s", ((const struct node *) object)->name);
         break;
+    case RESOURCE_ENROLMENT:
+        (void) snprintf(buf, RESOURCE_KEY_MAX, "%s", ((const struct enrolment *) object)->uid);
+        break;
+    case RESOURCE_REVOCATION:
+        (void) snprintf(buf, RESOURCE_KEY_MAX, "%s", ((const struct revocation *) object)->uid);
+        break;
     case RESOURCE_ATTEMPT:
         a = object;
         (void) snprintf(buf, RESOURCE_KEY_MAX, "%s/%010u", a->job->uid, a->index);
@@ -276,6 +282,12 @@ const char *resource_name(enum resource_kind kind, const char *cluster, const ch
     case RESOURCE_POLICY:
         slash = strchr(key, '/');
         (void) snprintf(buf, size, "policies/%.*s", slash ? (int) (slash - key) : 0, key);
+        return buf;
+    case RESOURCE_ENROLMENT:
+        (void) snprintf(buf, size, "clusters/%s/enrolments/%s", cluster, key);
+        return buf;
+    case RESOURCE_REVOCATION:
+        (void) snprintf(buf, size, "clusters/%s/revocations/%s", cluster, key);
         return buf;
     case RESOURCE_NONE:
     case RESOURCE_KIND_END_:
@@ -607,6 +619,8 @@ void cluster_free(struct cluster *c)
     struct job *j, *j_next;
     struct node *n, *n_next;
     struct entry *e, *e_next;
+    struct enrolment *en, *en_next;
+    struct revocation *r, *r_next;
 
     if (!c)
         return;
@@ -624,6 +638,14 @@ void cluster_free(struct cluster *c)
             HASH_DEL(c->entries[i], e);
             entry_free(e);
         }
+    }
+    HASH_ITER(hh, c->enrolments, en, en_next) {
+        HASH_DEL(c->enrolments, en);
+        enrolment_free(en);
+    }
+    HASH_ITER(hh, c->revocations, r, r_next) {
+        HASH_DEL(c->revocations, r);
+        revocation_free(r);
     }
     free(c->name);
     free(c->agent_version);

@@ -111,7 +111,46 @@ enum resource_kind {
     RESOURCE_WINDOW = 11,
     RESOURCE_EVIDENCE = 12,
     RESOURCE_POLICY = 13,
+    RESOURCE_ENROLMENT = 14,
+    RESOURCE_REVOCATION = 15,
     RESOURCE_KIND_END_
+};
+/* Kinds that Watch shows to nobody: who was enrolled and refused is in the audit log. */
+static inline bool resource_kind_hidden(enum resource_kind k)
+{
+    return k == RESOURCE_ENROLMENT || k == RESOURCE_REVOCATION;
+}
+
+/* A token with which an agent may come to its first certificate; of the token itself only the hash is known. */
+struct enrolment {
+    struct cluster *cluster; /* owner */
+    char *uid;
+    char *token_sha256;
+    char *principal; /* who made it */
+    int64_t create_us;
+    int64_t expire_us;
+    int64_t redeem_us;  /* 0: not used */
+    char *key_sha256;   /* of the key that used it: that one may use it again */
+    char *serial;       /* of the certificate that it gave last */
+    bool voided;        /* by a revocation */
+    bool reused;        /* shown again with another key */
+    uint64_t revision;
+    bool dirty;
+    UT_hash_handle hh; /* cluster->enrolments, by uid */
+};
+
+/* Certificates that are refused. */
+struct revocation {
+    struct cluster *cluster; /* owner */
+    char *uid;
+    char *serial;      /* lower-case hex; NULL: all issued before before_us */
+    int64_t before_us;
+    char *reason;
+    char *principal;
+    int64_t create_us;
+    uint64_t revision;
+    bool dirty;
+    UT_hash_handle hh; /* cluster->revocations, by uid */
 };
 
 /* The head of everything that hangs on a cluster by an id of its own, first member of each: exclusions, incidents,
@@ -446,6 +485,8 @@ struct cluster {
     struct entry *entries[RESOURCE_KIND_END_]; /* by kind, then by uid */
     int64_t maintenance_until_us; /* runtime: end of the last open maintenance window; 0 = none is open */
     int64_t maintenance_past_us;  /* runtime: when the newest one that is over ended */
+    struct enrolment *enrolments;
+    struct revocation *revocations;
     uint64_t audit_seq;
     char *audit_hash; /* hex of the last audit event */
     /* Ownership, runtime; for shared stores. An unshared store owns everything by epoch 0 for ever. */
@@ -504,7 +545,8 @@ const char *advice_resource_name(const struct attempt *a, char buf[RESOURCE_NAME
 
 /* The key of an object within its cluster, by which the store and the change log know it; keys sort like their objects:
  *   cluster "", job "<uid>", attempt and advice "<uid>/<index, 10 digits>", anomaly and evidence "<attempt>/<uid>",
- *   action "<attempt>/<journal id>/<seq, 20 digits>", node "<name>", audit event "<seq>", an entry its uid. */
+ *   action "<attempt>/<journal id>/<seq, 20 digits>", node "<name>", audit event "<seq>", an entry, an enrolment and a
+ *   revocation its uid. */
 #define RESOURCE_KEY_MAX 200
 const char *resource_key(enum resource_kind kind, const void *object, char buf[RESOURCE_KEY_MAX]);
 /* The resource name of what has that key; actions, which are no resources, are called "<advice's name>#<journal id>/<seq>". */
@@ -539,6 +581,14 @@ bool sched_job_id_valid(const char *s);
  * left out. Errors: -ADV_RESOURCE_EXHAUSTED (no memory, and nothing else). */
 adv_must_check int nodes_add(struct adv_hostlist *all, const char *text);
 
+/* Whether a certificate of one of its agents was revoked. @serial is "" when it is not known. */
+bool cluster_cert_revoked(const struct cluster *c, const char *serial, int64_t issued_s);
+/* From when a certificate that is issued now has to be valid, so that no revocation before covers it: now, or less than a
+ * second later. */
+int64_t cluster_cert_not_before_s(const struct cluster *c, int64_t now_us);
+
+void enrolment_free(struct enrolment *e);
+void revocation_free(struct revocation *r);
 void node_free(struct node *n);
 void anomaly_free(struct anomaly *a);
 void advice_free(struct advice *a);

@@ -42,6 +42,8 @@ struct session {
     char session_id[64];
     char store_uuid[64];
     char principal[128];
+    char serial[41];
+    int64_t issued_s;
     char cluster[65];
     char instance[65];
     char journal[65];
@@ -88,6 +90,8 @@ struct session *session_new(const struct session_config *cfg, const struct sessi
     (void) snprintf(s->store_uuid, sizeof(s->store_uuid), "%s", cfg->store_uuid);
     (void) snprintf(s->principal, sizeof(s->principal), "%s", cfg->principal);
     (void) snprintf(s->cluster, sizeof(s->cluster), "%s", str_or(cfg->peer_cluster));
+    (void) snprintf(s->serial, sizeof(s->serial), "%s", str_or(cfg->serial));
+    s->issued_s = cfg->issued_s;
     s->heard_mono_us = ops->mono_us(ctx);
     adv_arena_init(&s->event_arena, ARENA_BYTES);
     return s;
@@ -478,6 +482,8 @@ static void on_hello(struct session *s, const Advisor__V1__Hello *h)
     (void) snprintf(s->instance, sizeof(s->instance), "%s", h->instance_id);
     (void) snprintf(s->journal, sizeof(s->journal), "%s", h->journal_id);
     ev = base_event(s, EV_AGENT_HELLO);
+    ev.u.hello.serial = s->serial;
+    ev.u.hello.issued_s = s->issued_s;
     ev.u.hello.instance_id = s->session_id;
     ev.u.hello.journal_id = s->journal;
     ev.u.hello.journal_persistent = h->journal_persistent;

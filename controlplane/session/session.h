@@ -40,6 +40,8 @@ struct session_config {
     const char *store_uuid;
     const char *peer_cluster; /* the cluster of the certificate; NULL: not authenticated (insecure): Hello's is taken */
     const char *principal;    /* for the audit log */
+    const char *serial;       /* of its certificate; "" without one */
+    int64_t issued_s;         /* of its certificate; INT64_MAX without one */
     uint32_t heartbeat_interval_ms;
     uint32_t silence_timeout_ms;
 };

@@ -258,6 +258,29 @@ static const struct field policy_fields[] = {
     F(10, F_I64, policy_doc, create_us),
 };
 #undef ENTRY
+static const struct field enrolment_fields[] = {
+    F(1, F_STR, enrolment, uid),
+    F(2, F_STR, enrolment, token_sha256),
+    F(3, F_STR, enrolment, principal),
+    F(4, F_I64, enrolment, create_us),
+    F(5, F_I64, enrolment, expire_us),
+    F(6, F_I64, enrolment, redeem_us),
+    F(7, F_STR, enrolment, key_sha256),
+    F(8, F_STR, enrolment, serial),
+    F(9, F_BOOL, enrolment, voided),
+    F(10, F_U64, enrolment, revision),
+    F(11, F_BOOL, enrolment, reused),
+};
+
+static const struct field revocation_fields[] = {
+    F(1, F_STR, revocation, uid),
+    F(2, F_STR, revocation, serial),
+    F(3, F_I64, revocation, before_us),
+    F(4, F_STR, revocation, reason),
+    F(5, F_STR, revocation, principal),
+    F(6, F_I64, revocation, create_us),
+    F(7, F_U64, revocation, revision),
+};
 #undef F
 
 static const struct field *table_of(enum resource_kind kind, size_t *ret_n)
@@ -279,6 +302,8 @@ static const struct field *table_of(enum resource_kind kind, size_t *ret_n)
         TABLE(RESOURCE_WINDOW, window_fields);
         TABLE(RESOURCE_POLICY, policy_fields);
         TABLE(RESOURCE_EVIDENCE, evidence_fields);
+        TABLE(RESOURCE_ENROLMENT, enrolment_fields);
+        TABLE(RESOURCE_REVOCATION, revocation_fields);
     case RESOURCE_AUDIT:
     case RESOURCE_NONE:
     case RESOURCE_KIND_END_:

@@ -156,6 +156,21 @@ static int load_entry(struct cluster *c, enum resource_kind kind, const void *re
     return r;
 }
 
+#define LOAD_OF_CLUSTER(type, KIND)                                                          \
+    static int load_##type(struct cluster *c, const void *record, size_t len)                \
+    {                                                                                        \
+        struct type *o = calloc(1, sizeof(*o));                                              \
+        int r = o ? codec_decode(KIND, record, len, o) : -ADV_RESOURCE_EXHAUSTED;            \
+        if (r == 0)                                                                          \
+            r = fleet_load_##type(c, o);                                                     \
+        if (r < 0)                                                                           \
+            type##_free(o);                                                                  \
+        return r;                                                                            \
+    }
+LOAD_OF_CLUSTER(enrolment, RESOURCE_ENROLMENT)
+LOAD_OF_CLUSTER(revocation, RESOURCE_REVOCATION)
+#undef LOAD_OF_CLUSTER
+
 static int load_attempt(struct fleet *f, struct job *j, const void *record, size_t len)
 {
     struct attempt *a = calloc(1, sizeof(*a));
@@ -223,6 +238,10 @@ int store_load_row(struct fleet *f, const char *cluster, enum resource_kind kind
         r = load_node(c, record, len);
     else if (entry_size(kind))
         r = load_entry(c, kind, record, len);
+    else if (kind == RESOURCE_ENROLMENT)
+        r = load_enrolment(c, record, len);
+    else if (kind == RESOURCE_REVOCATION)
+        r = load_revocation(c, record, len);
     else if (kind > RESOURCE_NONE && kind < RESOURCE_KIND_END_)
         r = load_of_job(f, c, kind, key, record, len);
     else
@@ -283,6 +302,14 @@ static int follow_below(struct fleet *f, struct cluster *c, const struct store_c
     if (ch->kind == RESOURCE_NODE) {
         fleet_forget_node(c, ch->key);
         return ch->record ? load_node(c, ch->record, ch->len) : 0;
+    }
+    if (ch->kind == RESOURCE_ENROLMENT) {
+        fleet_forget_enrolment(c, ch->key);
+        return ch->record ? load_enrolment(c, ch->record, ch->len) : 0;
+    }
+    if (ch->kind == RESOURCE_REVOCATION) {
+        fleet_forget_revocation(c, ch->key);
+        return ch->record ? load_revocation(c, ch->record, ch->len) : 0;
     }
     if (entry_size(ch->kind)) {
         int r;

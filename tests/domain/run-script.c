@@ -211,6 +211,8 @@ static void print_object(enum resource_kind kind, const void *o)
               e->nodes ? " nodes=" : "", str_or(e->nodes));
         break;
     }
+    case RESOURCE_ENROLMENT: /* tests/unit/domain/test-certs.c */
+    case RESOURCE_REVOCATION:
     case RESOURCE_NODE: /* as the script says; not repeated */
     case RESOURCE_NONE:
     case RESOURCE_KIND_END_:

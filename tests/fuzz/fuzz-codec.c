@@ -20,6 +20,7 @@ static void *decode(enum resource_kind kind, const void *bytes, size_t len, int 
         [RESOURCE_ATTEMPT] = sizeof(struct attempt), [RESOURCE_ANOMALY] = sizeof(struct anomaly),
         [RESOURCE_ADVICE] = sizeof(struct advice),   [RESOURCE_ACTION] = sizeof(struct action),
         [RESOURCE_NODE] = sizeof(struct node),       [RESOURCE_EVIDENCE] = sizeof(struct evidence),
+        [RESOURCE_ENROLMENT] = sizeof(struct enrolment), [RESOURCE_REVOCATION] = sizeof(struct revocation),
     };
     void *o = calloc(1, entry_size(kind) ? entry_size(kind) : sizes[kind]);
 
@@ -44,6 +45,8 @@ static void free_object(enum resource_kind kind, void *o)
     case RESOURCE_INCIDENT:
     case RESOURCE_WINDOW:
     case RESOURCE_POLICY: entry_free(o); break;
+    case RESOURCE_ENROLMENT: enrolment_free(o); break;
+    case RESOURCE_REVOCATION: revocation_free(o); break;
     case RESOURCE_AUDIT:
     case RESOURCE_NONE:
     case RESOURCE_KIND_END_:

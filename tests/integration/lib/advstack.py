@@ -79,6 +79,14 @@ class Ca:
     def _run(self, *args):
         subprocess.run(["openssl", *args], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
+    @classmethod
+    def for_agents(cls, folder):
+        """An authority that may sign nothing but leaves, of another name than the usual one."""
+        ca = cls(folder, "test agents")
+        ca._run("req", "-x509", "-new", "-key", ca.key, "-days", "30", "-subj", "/CN=test agents", "-out", ca.cert, "-addext",
+                "basicConstraints=critical,CA:TRUE,pathlen:0", "-config", "/dev/null", "-addext", "keyUsage=critical,keyCertSign")
+        return ca
+
     def issue(self, name, *sans):
         """Returns (cert file, key file) for e.g. issue("alice", "URI:advisor:operator:alice")."""
         base = os.path.join(self.dir, name.replace("/", "_"))

@@ -331,20 +331,14 @@ Test(ca, serials)
 
 Test(enrol, tokens)
 {
-    char a[ENROL_TOKEN_SIZE], b[ENROL_TOKEN_SIZE], ha[65], hb[65], again[65];
     static const char *const bad[] = { "", "adv-enrol-", "adv-enrol-AAAA", "x", "adv-enrol",
                                        "adv-enrol-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAB",
                                        "adv-enrol-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
                                        "adv-enrol-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" };
+    char hash[65];
 
-    cr_assert_eq(enrol_token_new(a, ha, NULL), 0);
-    cr_assert_eq(enrol_token_new(b, hb, NULL), 0);
-    cr_assert_str_neq(a, b);
-    cr_assert_str_neq(ha, hb);
-    cr_assert_eq(strlen(a), strlen("adv-enrol-") + 43);
-    cr_assert(enrol_token_hash(a, again));
-    cr_assert_str_eq(again, ha);
-    cr_assert_null(strstr(ha, a + strlen("adv-enrol-")));
+    cr_assert(enrol_token_hash("adv-enrol-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", hash));
+    cr_assert_str_eq(hash, "308b4574a5ba4e0611e91f9719557247378b3ce1f59e9ec47cd29e6b3644e483");
     for (size_t i = 0; i < ADV_ARRAY_LEN(bad); i++)
-        cr_assert(!enrol_token_hash(bad[i], again), "%s", bad[i]);
+        cr_assert(!enrol_token_hash(bad[i], hash), "%s", bad[i]);
 }

@@ -288,6 +288,32 @@ static SAMPLE_UNUSED void sample_evidence(struct evidence *o, int k)
     o->revision = (uint64_t) SAMPLE_NUM(k);
 }
 
+static SAMPLE_UNUSED void sample_enrolment(struct enrolment *e, int k)
+{
+    SAMPLE_STR(e, uid, k);
+    SAMPLE_STR(e, token_sha256, k);
+    SAMPLE_STR(e, principal, k);
+    e->create_us = SAMPLE_NUM(k);
+    e->expire_us = SAMPLE_NUM(k);
+    e->redeem_us = SAMPLE_NUM(k);
+    SAMPLE_STR(e, key_sha256, k);
+    SAMPLE_STR(e, serial, k);
+    e->voided = true;
+    e->reused = true;
+    e->revision = (uint64_t) SAMPLE_NUM(k);
+}
+
+static SAMPLE_UNUSED void sample_revocation(struct revocation *r, int k)
+{
+    SAMPLE_STR(r, uid, k);
+    SAMPLE_STR(r, serial, k);
+    r->before_us = SAMPLE_NUM(k);
+    SAMPLE_STR(r, reason, k);
+    SAMPLE_STR(r, principal, k);
+    r->create_us = SAMPLE_NUM(k);
+    r->revision = (uint64_t) SAMPLE_NUM(k);
+}
+
 #define SAME_NUM(field) cr_assert_eq(a->field, b->field, "%s: " #field " differs", where)
 #define SAME_STR(field) \
     cr_assert_str_eq(str_or(a->field), str_or(b->field), "%s: " #field " differs: %s, %s", where, str_or(a->field), str_or(b->field))
@@ -548,6 +574,32 @@ static SAMPLE_UNUSED void same_evidence(const struct evidence *a, const struct e
     SAME_NUM(revision);
 }
 
+static SAMPLE_UNUSED void same_enrolment(const struct enrolment *a, const struct enrolment *b, const char *where)
+{
+    SAME_STR(uid);
+    SAME_STR(token_sha256);
+    SAME_STR(principal);
+    SAME_NUM(create_us);
+    SAME_NUM(expire_us);
+    SAME_NUM(redeem_us);
+    SAME_STR(key_sha256);
+    SAME_STR(serial);
+    SAME_NUM(voided);
+    SAME_NUM(reused);
+    SAME_NUM(revision);
+}
+
+static SAMPLE_UNUSED void same_revocation(const struct revocation *a, const struct revocation *b, const char *where)
+{
+    SAME_STR(uid);
+    SAME_STR(serial);
+    SAME_NUM(before_us);
+    SAME_STR(reason);
+    SAME_STR(principal);
+    SAME_NUM(create_us);
+    SAME_NUM(revision);
+}
+
 static SAMPLE_UNUSED void same_below(const struct attempt *a, const struct attempt *b, const char *where)
 {
     const struct anomaly *x, *y = b->anomalies;
@@ -577,6 +629,16 @@ static SAMPLE_UNUSED void same_fleet(const struct fleet *f, const struct fleet *
             HASH_FIND_STR(d->nodes, n->name, m);
             cr_assert(m, "%s: node %s is missing", where, n->name);
             same_node(n, m, where);
+        }
+        cr_assert_eq(HASH_COUNT(c->enrolments), HASH_COUNT(d->enrolments), "%s: number of enrolments differs", where);
+        for (struct enrolment *e = c->enrolments; e; e = e->hh.next) {
+            cr_assert(fleet_find_enrolment(d, e->token_sha256), "%s: enrolment %s is missing", where, e->uid);
+            same_enrolment(e, fleet_find_enrolment(d, e->token_sha256), where);
+        }
+        cr_assert_eq(HASH_COUNT(c->revocations), HASH_COUNT(d->revocations), "%s: number of revocations differs", where);
+        for (struct revocation *r = c->revocations; r; r = r->hh.next) {
+            cr_assert(fleet_find_revocation(d, r->uid), "%s: revocation %s is missing", where, r->uid);
+            same_revocation(r, fleet_find_revocation(d, r->uid), where);
         }
         cr_assert_eq(HASH_CNT(hh_uid, c->jobs_by_uid), HASH_CNT(hh_uid, d->jobs_by_uid), "%s: number of jobs differs", where);
         for (const struct job *j = c->jobs_by_uid; j; j = j->hh_uid.next) {

@@ -12,6 +12,8 @@ union object {
     struct advice advice;
     struct action action;
     struct node node;
+    struct enrolment enrolment;
+    struct revocation revocation;
 };
 
 /* Kinds by what a row of the table needs: rows of the table in codec.c, all of them set by the sample. */
@@ -29,6 +31,8 @@ static const struct kind {
     { RESOURCE_WINDOW, "window", sizeof(struct window), 10 },
     { RESOURCE_EVIDENCE, "evidence", sizeof(struct evidence), 16 },
     { RESOURCE_POLICY, "policy", sizeof(struct policy_doc), 10 },
+    { RESOURCE_ENROLMENT, "enrolment", sizeof(struct enrolment), 11 },
+    { RESOURCE_REVOCATION, "revocation", sizeof(struct revocation), 7 },
 };
 
 static void *sample(const struct kind *k)
@@ -48,6 +52,8 @@ static void *sample(const struct kind *k)
     case RESOURCE_WINDOW: sample_window(o, 1); break;
     case RESOURCE_EVIDENCE: sample_evidence(o, 1); break;
     case RESOURCE_POLICY: sample_policy_doc(o, 1); break;
+    case RESOURCE_ENROLMENT: sample_enrolment(o, 1); break;
+    case RESOURCE_REVOCATION: sample_revocation(o, 1); break;
     case RESOURCE_AUDIT:
     case RESOURCE_KIND_END_:
     case RESOURCE_NONE: break;
@@ -70,6 +76,8 @@ static void same(const struct kind *k, const void *a, const void *b)
     case RESOURCE_WINDOW: same_window(a, b, k->name); break;
     case RESOURCE_EVIDENCE: same_evidence(a, b, k->name); break;
     case RESOURCE_POLICY: same_policy_doc(a, b, k->name); break;
+    case RESOURCE_ENROLMENT: same_enrolment(a, b, k->name); break;
+    case RESOURCE_REVOCATION: same_revocation(a, b, k->name); break;
     case RESOURCE_AUDIT:
     case RESOURCE_KIND_END_:
     case RESOURCE_NONE: break;
@@ -94,6 +102,8 @@ static void release(const struct kind *k, void *o)
         ((struct entry *) o)->kind = k->kind;
         entry_free(o);
         break;
+    case RESOURCE_ENROLMENT: enrolment_free(o); break;
+    case RESOURCE_REVOCATION: revocation_free(o); break;
     case RESOURCE_AUDIT:
     case RESOURCE_KIND_END_:
     case RESOURCE_NONE: break;

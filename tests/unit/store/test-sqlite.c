@@ -156,6 +156,14 @@ static struct fleet *make_fleet(void)
             sample_node(n, k++);
             cr_assert_eq(fleet_load_node(cl, n), 0);
         }
+        for (int i = 0; i < 2; i++) {
+            struct enrolment *e = calloc(1, sizeof(*e));
+            struct revocation *r = calloc(1, sizeof(*r));
+            sample_enrolment(e, k++);
+            cr_assert_eq(fleet_load_enrolment(cl, e), 0);
+            sample_revocation(r, k++);
+            cr_assert_eq(fleet_load_revocation(cl, r), 0);
+        }
         for (int i = 0; i < 3; i++) {
             struct job *j = calloc(1, sizeof(*j));
             sample_job(j, k++);
@@ -187,6 +195,10 @@ static void put_fleet(struct store_txn *t, const struct fleet *f)
         store_txn_put(t, RESOURCE_CLUSTER, c->name, c);
         for (struct node *n = c->nodes; n; n = n->hh.next)
             store_txn_put(t, RESOURCE_NODE, c->name, n);
+        for (struct enrolment *e = c->enrolments; e; e = e->hh.next)
+            store_txn_put(t, RESOURCE_ENROLMENT, c->name, e);
+        for (struct revocation *r = c->revocations; r; r = r->hh.next)
+            store_txn_put(t, RESOURCE_REVOCATION, c->name, r);
         for (struct job *j = c->jobs_by_uid; j; j = j->hh_uid.next) {
             store_txn_put(t, RESOURCE_JOB, c->name, j);
             for (uint32_t i = 0; i < j->n_attempts; i++) {

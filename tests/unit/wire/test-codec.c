@@ -169,3 +169,32 @@ Test(codec, backoff)
     for (unsigned i = 1; i < 20; i++)
         cr_assert_leq(wire_backoff_ms(i, 1000, 60000, 5), wire_backoff_ms(i + 1, 1000, 60000, 5));
 }
+
+/* google.rpc.Status as advisord sends it: code, message, ErrorInfo, BadRequest, RetryInfo of 1.5 s. */
+static const uint8_t status[] = "\x08\x0e\x12\x07no room\x1a\x3e\n\x28type.googleapis.com/google.rpc.ErrorInfo\x12\x12\n\x07NOT_NOW\x12\x07"
+                                "advisor"
+                                "\x1a\x10\n\x0ex/google.rpc.Q"
+                                "\x1a\x36\n\x28type.googleapis.com/google.rpc.RetryInfo\x12\x0a\n\x08\x08\x01\x10\x80\xca\xb5\xee\x01";
+
+Test(codec, hints)
+{
+    struct wire_hints h;
+    uint8_t copy[sizeof(status)];
+
+    wire_read_hints(status, sizeof(status) - 1, &h);
+    cr_assert_str_eq(h.reason, "NOT_NOW");
+    cr_assert_eq(h.retry_after_ms, 1500);
+    wire_read_hints(NULL, 0, &h);
+    cr_assert_str_eq(h.reason, "");
+    cr_assert_eq(h.retry_after_ms, -1);
+    for (size_t n = 0; n < sizeof(status); n++) {
+        wire_read_hints(status, n, &h);
+        cr_assert(h.retry_after_ms == -1 || n == sizeof(status) - 1, "%zu", n);
+    }
+    for (size_t i = 0; i < sizeof(status) * 8; i++) { /* whatever comes, nothing worse than a wait of a day */
+        memcpy(copy, status, sizeof(status));
+        copy[i / 8] ^= (uint8_t) (1u << i % 8);
+        wire_read_hints(copy, sizeof(copy) - 1, &h);
+        cr_assert(h.retry_after_ms >= -1 && h.retry_after_ms <= 86401000);
+    }
+}
