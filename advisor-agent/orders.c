@@ -570,6 +570,9 @@ static void on_acted(void *arg, const struct adapter_result *res)
         put_right(x, &res->after->job);
         return;
     }
+    /* What became of a step of an older generation says nothing of the new one, which begins with a look. */
+    if (!x->unwind && !x->put_right && x->act_generation != x->o.generation)
+        return;
     if (res->reason == ADAPTER_REASON_LEASE_LOST) {
         on_denied(x);
         return;

@@ -382,6 +382,29 @@ Test(orders, a_rejection_stops_the_write_at_once)
     expect_status(D(PENDING), R(MODE_TOO_LOW));
 }
 
+static void turn_it_into_nothing(void)
+{
+    advisor_v1_AdviceOrder o = order();
+
+    o.generation = 2;
+    o.desired_state = advisor_v1_DesiredState_DESIRED_STATE_NO_ACTION;
+    orders_take(&a, &o);
+}
+
+/* The write is stopped because the order has changed; that is no answer to the changed one. */
+Test(orders, a_step_of_an_old_generation_says_nothing_of_the_new)
+{
+    give();
+    turn(1);
+    before_write = turn_it_into_nothing;
+    turn(1);
+    cr_assert_str_eq(did, "");
+    cr_assert_eq(n_status, 0, "%s", status.detail);
+    turn(1);
+    expect_status(D(CONVERGED), R(ALREADY_SATISFIED));
+    cr_assert_eq(status.observed_generation, 2);
+}
+
 static void lower_the_ceiling(void)
 {
     put_ceiling("mode: approve\n");
