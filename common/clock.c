@@ -5,8 +5,12 @@
 
 #include "common/clock.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <time.h>
+#include <unistd.h>
+
+#include "common/num.h"
 
 #define US_PER_S   INT64_C(1000000)
 #define US_PER_DAY (86400 * US_PER_S)
@@ -29,9 +33,37 @@ int64_t adv_boot_us(void)
     return read_clock(CLOCK_BOOTTIME);
 }
 
+#ifdef ADV_FAILPOINTS
+/* Tests make the wall clock jump for one program: ADVISOR_WALL_OFFSET names a file with seconds to add. */
+static int64_t wall_offset_us(void)
+{
+    const char *path = getenv("ADVISOR_WALL_OFFSET");
+    char text[32];
+    int64_t seconds = 0;
+    ssize_t n;
+    int fd = path && *path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+
+    if (fd < 0)
+        return 0;
+    n = read(fd, text, sizeof(text) - 1);
+    (void) close(fd);
+    if (n > 0) {
+        text[n] = '\0';
+        if (adv_parse_i64(text, -100000, 100000, &seconds, NULL) < 0)
+            seconds = 0;
+    }
+    return seconds * US_PER_S;
+}
+#else
+static int64_t wall_offset_us(void)
+{
+    return 0;
+}
+#endif
+
 int64_t adv_wall_us(void)
 {
-    return read_clock(CLOCK_REALTIME);
+    return read_clock(CLOCK_REALTIME) + wall_offset_us();
 }
 
 static int64_t days_from_civil(int64_t y, int m, int d)

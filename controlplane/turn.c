@@ -266,14 +266,20 @@ static void expose(struct turn *t)
 
 /* ---- what others wrote ------------------------------------------------------------------------------------------ */
 
-/* Applies changes of the store to memory and to the change log. */
+/* Applies changes of the store to memory and to the change log. Objects come as they are now, so their order among each
+ * other does not matter, but that an owner has to be there first. */
 static int follow(struct turn *t, const struct store_news *news, struct adv_err *err)
 {
     int r = 0;
 
+    for (int kind = RESOURCE_CLUSTER; kind < RESOURCE_ATTEMPT; kind++)
+        for (size_t i = 0; r == 0 && i < news->n_changes; i++)
+            if ((int) news->changes[i].kind == kind)
+                r = store_follow(t->fleet, &news->changes[i], err);
     for (size_t i = 0; r == 0 && i < news->n_changes; i++) {
         const struct store_change *ch = &news->changes[i];
-        r = store_follow(t->fleet, ch, err);
+        if (ch->kind >= RESOURCE_ATTEMPT)
+            r = store_follow(t->fleet, ch, err);
         if (r == 0 && watchlog_append(&t->watchlog, ch->seq, ch->revision, ch->kind, ch->cluster, ch->key) < 0)
             r = adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
     }
