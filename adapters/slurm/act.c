@@ -5,7 +5,8 @@
  * The exit code of a Slurm command is a hint. A clear refusal is believed after one more read. rc 0 is believed when
  * the state is seen. Everything else (time-out, no contact) may still be carried out as long as the command's
  * credential lives; so the job is read again until its state has come, or until a good read begun after that bound
- * shows that it never will. The write is never repeated here.
+ * shows that it never will. The bound counts from the command's end: a tool that was slow to reach the controller makes
+ * its credential late. The write is never repeated here.
  *
  * Compare-and-set does not exist, so a person's action may slip in between read and write. After a requeue the
  * restart count must be exactly one more; and where the state before was not a proven failure, accounting is asked
@@ -521,7 +522,7 @@ static void act_resume(struct slurm_task *t)
             return;
         }
         ADV_FAILPOINT("slurm.after_command");
-        p->sent_us = t->started_us; /* its credential cannot be older */
+        p->sent_us = slurm_now_us(t->a); /* its credential cannot be younger: the command has ended */
         p->answer = t->end == ADAPTER_RUN_EXITED ? slurm_parse_answer(t->err) : SLURM_ANSWER_UNCLEAR;
         if (t->end == ADAPTER_RUN_NOT_STARTED) {
             (void) slurm_task_error(t, p->argv[0], &p->res.err);
