@@ -34,6 +34,7 @@ static void grant(struct fleet *f, struct intents *in, struct cluster *c, const 
         c->epoch = (struct epoch) { f->store_term, 0 }; /* the store was restored, copied or promoted */
     c->epoch.counter++;
     c->lease_until_mono_us = ev->mono_us + f->cfg.lease_us;
+    c->lease_us = f->cfg.lease_us;
     (void) str_set(in, &c->holder_instance, instance);
     (void) str_set(in, &c->holder_journal, journal);
     c->in_full = false;

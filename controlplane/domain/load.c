@@ -161,7 +161,7 @@ void fleet_take_over(struct fleet *f, struct cluster *c, uint64_t epoch, int64_t
 
     if (c->agent_state != AGENT_NEVER_SEEN)
         c->agent_state = AGENT_UNREACHABLE; /* not stored: the next change of the cluster carries it */
-    c->lease_until_mono_us = mono_us + f->cfg.lease_us;
+    c->lease_until_mono_us = mono_us + (c->lease_us > f->cfg.lease_us ? c->lease_us : f->cfg.lease_us);
     c->digest_ok = false;
     fleet_windows_sum(c, now_us);
     for (struct entry *e = c->entries[RESOURCE_WINDOW]; e; e = e->hh.next) {

@@ -34,6 +34,7 @@ static const struct field cluster_fields[] = {
     F(17, F_STR, cluster, audit_hash),
     F(18, F_U64, cluster, revision),
     F(19, F_I64, cluster, observe_us),
+    F(20, F_I64, cluster, lease_us),
 };
 
 static const struct field job_fields[] = {

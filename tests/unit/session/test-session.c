@@ -637,6 +637,27 @@ Test(session, a_standby_does_not_take_a_running_lease)
     close_peer(&b);
 }
 
+/* The control plane is restarted with a lower agent.lease, or another replica has one: what was granted runs on. */
+Test(session, a_lease_lasts_as_long_as_it_was_granted_for)
+{
+    struct peer a, b;
+
+    open_peer(&a, "s1");
+    say_hello(&a, "j1");
+    close_peer(&a);
+    fleet->cfg.lease_us = 1000000;
+    fleet_take_over(fleet, cluster(), 0, INT64_MAX, now_us, now_us);
+    now_us += 4900000;
+    open_peer(&b, "s2");
+    say_hello(&b, "j2");
+    cr_assert_not(session_active(b.session), "the first may act for another 100 ms");
+    now_us += 200000;
+    say_heartbeat(&b, 1, false);
+    cr_assert(session_active(b.session));
+    cr_assert_eq(LAST(&b, HEARTBEAT_ACK)->heartbeat_ack->grant->lease_ms, 1000);
+    close_peer(&b);
+}
+
 /* The take-over was slow to be stored: the standby's next heartbeat was sent before it heard of its grant. */
 Test(session, a_heartbeat_that_crosses_the_grant_loses_no_lease)
 {

@@ -44,6 +44,7 @@ static SAMPLE_UNUSED void sample_cluster(struct cluster *c, const char *name, in
     SAMPLE_STR(c, audit_hash, k);
     c->revision = (uint64_t) SAMPLE_NUM(k);
     c->observe_us = -SAMPLE_NUM(k);
+    c->lease_us = SAMPLE_NUM(k);
 }
 
 static SAMPLE_UNUSED void sample_job(struct job *j, int k)
@@ -338,6 +339,7 @@ static SAMPLE_UNUSED void same_cluster(const struct cluster *a, const struct clu
     SAME_STR(audit_hash);
     SAME_NUM(revision);
     SAME_NUM(observe_us);
+    SAME_NUM(lease_us);
 }
 
 static SAMPLE_UNUSED void same_job(const struct job *a, const struct job *b, const char *where)
