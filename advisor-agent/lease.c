@@ -41,6 +41,13 @@ void lease_good_read(struct lease *l, int64_t began_boot_us, int64_t bound_ms)
         l->settled_boot_us = began_boot_us + bound_ms * 1000;
 }
 
+void lease_unsettle(struct lease *l, int64_t now_boot_us)
+{
+    l->settling = true;
+    l->settled_boot_us = 0;
+    l->granted_boot_us = now_boot_us;
+}
+
 bool lease_valid(const struct lease *l, int64_t now_boot_us)
 {
     return l->held && now_boot_us < l->end_boot_us;

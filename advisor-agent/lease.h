@@ -27,6 +27,9 @@ void lease_drop(struct lease *l);
  * holder before may have written since. */
 void lease_good_read(struct lease *l, int64_t began_boot_us, int64_t bound_ms);
 
+/* A command whose outcome nobody knows has ended just now: what settling waited for is void. */
+void lease_unsettle(struct lease *l, int64_t now_boot_us);
+
 bool lease_valid(const struct lease *l, int64_t now_boot_us);
 bool lease_settled(const struct lease *l, int64_t now_boot_us);
 /* May a write start whose command ends within @deadline_ms and can land @bound_ms later? */

@@ -60,7 +60,8 @@ struct order {
     int64_t look_boot_us; /* when the look under way was begun */
     bool stale; /* received in an earlier session */
     enum adapter_verb verb;
-    uint64_t act_generation; /* for which the step under way was decided */
+    uint64_t act_generation; /* for which the step under way was decided, */
+    struct journal_epoch act_epoch; /* and when that was received: a store put back mints numbers again */
     uint64_t intent_seq; /* of the step under way; 0: no write yet */
     char read_before[256];
     advisor_v1_DispositionReason denied; /* by the gate */
@@ -258,6 +259,12 @@ static int may_chain(struct order *x, const struct adapter_job *job, struct adv_
     return r;
 }
 
+/* Is what is wanted still what the step under way was decided for? */
+static bool same_order(const struct order *x)
+{
+    return x->act_generation == x->o.generation && journal_epoch_cmp(x->act_epoch, x->epoch) == 0;
+}
+
 static bool may_write(struct order *x, const struct adapter_write *w)
 {
     struct agent *a = x->a;
@@ -278,7 +285,7 @@ static bool may_write(struct order *x, const struct adapter_write *w)
         return true;
     if (x->stale || journal_epoch_cmp(a->lease.epoch, x->epoch) != 0)
         return deny(x, REASON(STALE_EPOCH), "the advice is not confirmed under this epoch");
-    if (x->act_generation != x->o.generation)
+    if (!same_order(x))
         return deny(x, REASON(STALE_EPOCH), "the advice has changed meanwhile");
     if (now >= x->expires_boot_us)
         return deny(x, REASON(EXPIRED), "the advice has expired");
@@ -546,6 +553,8 @@ static void on_acted(void *arg, const struct adapter_result *res)
     x->due_us = adv_mono_us();
     if (wrote)
         close_intent(x, res);
+    if (wrote && res->command != ADAPTER_COMMAND_NOT_SENT && res->observed == ADAPTER_OBSERVED_UNKNOWN)
+        lease_unsettle(&a->lease, adv_boot_us()); /* it may still land */
     adv_info("advice", "step done", ADV_FS("tag", x->tag), ADV_FS("job", x->o.attempt.job_id),
              ADV_FS("verb", adapter_verb_name(x->verb)),
              ADV_FS("command", adapter_command_name(res->command)),
@@ -585,6 +594,8 @@ static void on_acted(void *arg, const struct adapter_result *res)
         unwind_acted(x, res);
         return;
     }
+    if (!same_order(x)) /* what became of the old says nothing about the new: the next look tells */
+        return;
     if (x->verb == ADAPTER_VERB_CONSTRAIN &&
         (res->reason == ADAPTER_REASON_OK || res->reason == ADAPTER_REASON_ALREADY_SATISFIED))
         x->constrained = true;
@@ -678,6 +689,7 @@ static void act(struct order *x, enum adapter_verb verb, const struct adapter_jo
     x->busy = true;
     x->intent_seq = 0;
     x->act_generation = x->o.generation;
+    x->act_epoch = x->epoch;
     a->adapter->ops->act(a->adapter, &action, on_acted, x);
 out:
     for (int i = 0; i < 2; i++) {
@@ -926,7 +938,7 @@ void orders_take(struct agent *a, const advisor_v1_AdviceOrder *o)
         /* An answer to the old generation must not pass for one to the new. */
         x->done_us = 0;
         x->told = advisor_v1_Disposition_DISPOSITION_UNSPECIFIED;
-        if (o->generation > x->o.generation)
+        if (o->generation > x->o.generation || x->stale)
             x->constrained = false;
     }
     x->o = *o;

@@ -52,6 +52,21 @@ Test(lease, settling_waits_for_a_good_read_and_the_bound)
     cr_assert(!lease_may_write(&l, 127 * S, 1000, 20000));
 }
 
+Test(lease, an_unknown_outcome_settles_anew)
+{
+    struct lease l = { 0 };
+
+    lease_grant(&l, (struct journal_epoch) { 1, 1 }, 100000, 100 * S, 100 * S, false);
+    cr_assert(lease_may_write(&l, 101 * S, 1000, 20000));
+    lease_unsettle(&l, 110 * S);
+    cr_assert(!lease_may_write(&l, 140 * S, 1000, 20000));
+    lease_good_read(&l, 109 * S, 20000); /* begun while the command ran */
+    cr_assert(!lease_may_write(&l, 140 * S, 1000, 20000));
+    lease_good_read(&l, 111 * S, 20000);
+    cr_assert(!lease_may_write(&l, 131 * S - 1, 1000, 20000));
+    cr_assert(lease_may_write(&l, 131 * S, 1000, 20000));
+}
+
 Test(lease, terms_outrank_counters)
 {
     struct journal_epoch a = { 1, 900 }, b = { 2, 1 };

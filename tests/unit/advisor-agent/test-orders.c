@@ -37,6 +37,8 @@ static size_t n_exclude, n_looks;
 static const char *const excluded = "n1";
 static unsigned allowed_states;
 static void (*before_write)(void);
+static void (*after_write)(void);
+static bool lose_answer; /* of the next command, which does nothing yet */
 
 /* What was told last */
 static advisor_v1_AdviceStatusReport status;
@@ -149,6 +151,12 @@ static void answer_act(void)
     } else if (!allowed) {
         res.reason = ADAPTER_REASON_LEASE_LOST;
         res.observed = ADAPTER_OBSERVED_NO;
+    } else if (lose_answer) {
+        lose_answer = false;
+        (void) snprintf(did + strlen(did), sizeof(did) - strlen(did), "%s? ", adapter_verb_name(action.verb));
+        res.command = ADAPTER_COMMAND_TIMED_OUT;
+        res.observed = ADAPTER_OBSERVED_UNKNOWN;
+        res.reason = ADAPTER_REASON_UNAVAILABLE;
     } else {
         carry_out();
         res.command = ADAPTER_COMMAND_ACCEPTED;
@@ -157,6 +165,8 @@ static void answer_act(void)
         res.observed = ADAPTER_OBSERVED_YES;
         res.revived_wrongly = action.verb == ADAPTER_VERB_PRESERVE ? revived : ADAPTER_NO;
     }
+    if (after_write)
+        after_write();
     act_cb(cb_arg, &res);
 }
 
@@ -676,6 +686,99 @@ Test(orders, a_hold_is_taken_over)
     turn(6);
     cr_assert_str_eq(did, "constrain release ");
     expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+}
+
+static void something_else(void)
+{
+    advisor_v1_AdviceOrder o = order();
+
+    if (action.verb != ADAPTER_VERB_CONSTRAIN)
+        return;
+    after_write = NULL;
+    o.generation = 2;
+    (void) snprintf(o.exclude_nodes, sizeof(o.exclude_nodes), "n1,n2");
+    orders_take(&a, &o);
+}
+
+/* Other nodes are to be avoided, and this is heard while those of before are being written. */
+Test(orders, a_step_says_nothing_about_what_was_ordered_meanwhile)
+{
+    give();
+    after_write = something_else;
+    turn(10);
+    cr_assert_str_eq(did, "preserve constrain constrain release ");
+    cr_assert_eq(status.observed_generation, 2);
+    expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+}
+
+static void impossible_then_something_else(void)
+{
+    something_else();
+    if (!after_write)
+        refuse_with = ADAPTER_REASON_OK;
+}
+
+Test(orders, what_was_impossible_before_may_be_possible_now)
+{
+    give();
+    turn(3);
+    cr_assert_str_eq(did, "preserve ");
+    refuse_with = ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE;
+    after_write = impossible_then_something_else;
+    turn(10);
+    cr_assert_str_eq(did, "preserve (constrain) constrain release ");
+    expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+}
+
+/* A store that was put back to yesterday mints generation 1 again, for something else. */
+Test(orders, constraints_of_an_earlier_session_are_looked_at_anew)
+{
+    give();
+    turn(4);
+    cr_assert_str_eq(did, "preserve constrain ");
+    orders_session_lost(&a);
+    give();
+    turn(8);
+    cr_assert_str_eq(did, "preserve constrain constrain release ");
+}
+
+static void another_session(void)
+{
+    before_write = NULL;
+    orders_session_lost(&a);
+    lease_grant(&a.lease, (struct journal_epoch) { 1, 2 }, 600000, adv_boot_us(), adv_boot_us(), false);
+    give();
+}
+
+Test(orders, a_step_decided_in_an_earlier_session_is_not_done)
+{
+    give();
+    before_write = another_session;
+    turn(2);
+    cr_assert_str_eq(did, "");
+    expect_status(D(PENDING), R(STALE_EPOCH));
+    turn(10);
+    cr_assert_str_eq(did, "preserve constrain release ");
+}
+
+/* The command may still land: nothing else is begun before it surely does not. */
+Test(orders, after_an_unknown_outcome_nothing_is_begun_within_the_landing_bound)
+{
+    int64_t from;
+
+    a.bound_ms = 300;
+    give();
+    lose_answer = true;
+    turn(2);
+    cr_assert_str_eq(did, "preserve? ");
+    from = adv_boot_us();
+    while (strcmp(did, "preserve? ") == 0 && adv_boot_us() < from + 20000000) {
+        turn(1);
+        (void) usleep(1000);
+    }
+    cr_assert_geq(adv_boot_us() - from, 300000);
+    turn(10);
+    cr_assert_str_eq(did, "preserve? preserve constrain release ");
 }
 
 Test(orders, a_comment_changed_in_the_hold_is_a_persons_sign)
