@@ -6,6 +6,10 @@
  * arrive at one time; others are told, before they have sent anything, when to come again, each at another moment. So when
  * a whole fleet reconnects, those who were let in are answered at once, and what the rest costs is one refused call. */
 
+/* A table that cannot grow leaves the new element out instead of ending the program. */
+#define HASH_NONFATAL_OOM 1
+#define uthash_nonfatal_oom(e) ((void) (e))
+
 #include "advisor/v1/agent_service.pb-c.h"
 
 #include <stdio.h>
@@ -30,15 +34,26 @@ struct agent_session {
     bool arriving;
     int64_t opened_mono_us;
     unsigned n_revocations; /* of its cluster, when its certificate was last compared with them */
+    struct agent_group *group; /* NULL: its cluster is not known before Hello */
     struct agent_session *prev, *next;
+    struct agent_session *group_prev, *group_next;
 };
 
 struct agent_push {
     struct api_call *call;
-    char cluster[65]; /* of the session named by the first message */
+    struct agent_group *group; /* of the session named by the first message; NULL before it */
     unsigned n_revocations;
     uint64_t received;
-    struct agent_push *prev, *next;
+    struct agent_push *prev, *next; /* the group's */
+};
+
+/* What belongs to one cluster, and has to hear of its changes. It lives as long as there is something in it. */
+struct agent_group {
+    char cluster[65];
+    struct agent_session *sessions;
+    struct agent_push *pushes;
+    uint64_t told_seq; /* newest change that they heard of */
+    UT_hash_handle hh;
 };
 
 /* ---- what the state machine needs --------------------------------------------------------------------------------- */
@@ -162,15 +177,64 @@ struct session_slot {
     struct session_ctx *ctx;
 };
 
+static struct agent_group *find_group(const struct api *api, const char *cluster)
+{
+    struct agent_group *g = NULL;
+
+    HASH_FIND_STR(api->groups, cluster, g);
+    return g;
+}
+
+/* Made when it is not there. NULL: no memory. */
+static struct agent_group *need_group(struct api *api, const char *cluster)
+{
+    struct agent_group *g = find_group(api, cluster);
+
+    if (g || !(g = calloc(1, sizeof(*g))))
+        return g;
+    (void) snprintf(g->cluster, sizeof(g->cluster), "%s", cluster);
+    HASH_ADD_STR(api->groups, cluster, g);
+    if (g->hh.tbl)
+        return g;
+    free(g);
+    return NULL;
+}
+
+static void drop_group(struct api *api, struct agent_group *g)
+{
+    if (g->sessions || g->pushes)
+        return;
+    HASH_DEL(api->groups, g);
+    free(g);
+}
+
+static bool join_group(struct api *api, struct agent_session *as, const char *cluster)
+{
+    as->group = need_group(api, cluster);
+    if (as->group)
+        DL_APPEND2(as->group->sessions, as, group_prev, group_next);
+    return as->group != NULL;
+}
+
+static void leave_group(struct api *api, struct agent_session *as)
+{
+    if (!as->group)
+        return;
+    DL_DELETE2(as->group->sessions, as, group_prev, group_next);
+    drop_group(api, as->group);
+}
+
 static bool crowded(const struct api *api, const struct api_call *call)
 {
+    const struct agent_group *g = call->caller.authenticated ? find_group(api, call->caller.cluster) : NULL;
     const struct agent_session *as;
     unsigned same = 0;
 
     if (api->n_arriving >= api->cfg.admission)
         return true;
-    DL_FOREACH (api->sessions, as)
-        same += as->arriving && call->caller.authenticated && adv_streq(as->call->caller.cluster, call->caller.cluster);
+    if (g)
+        DL_FOREACH2 (g->sessions, as, group_next)
+            same += as->arriving;
     return same >= ARRIVING_PER_AGENT;
 }
 
@@ -249,6 +313,8 @@ static void session_open(struct api_call *call)
         slot->as.session = session_new(&cfg, &ops, x);
         if (!slot->as.session)
             (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
+        else
+            (void) (call->caller.authenticated && join_group(api, &slot->as, call->caller.cluster)); /* or with Hello */
     }
     if (err.code) {
         free(slot);
@@ -268,10 +334,19 @@ static void session_open(struct api_call *call)
 
 static void session_on_message(struct api_call *call, const ProtobufCMessage *req)
 {
+    const Advisor__V1__SessionRequest *m = (const void *) req;
     struct session_slot *slot = call->user;
+    struct adv_err err = { 0 };
 
-    if (slot)
-        session_message(slot->as.session, (const void *) req);
+    if (!slot)
+        return;
+    if (!slot->as.group && m->message_case == ADVISOR__V1__SESSION_REQUEST__MESSAGE_HELLO &&
+        cluster_id_valid(m->hello->cluster) && !join_group(call->api, &slot->as, m->hello->cluster)) {
+        (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
+        call->ops->fail(call, &err);
+        return;
+    }
+    session_message(slot->as.session, m);
 }
 
 static void session_half_close(struct api_call *call)
@@ -288,6 +363,7 @@ static void session_closed(struct api_call *call, bool cancelled)
     call->user = NULL;
     arrived(call->api, &slot->as);
     DL_DELETE(call->api->sessions, &slot->as);
+    leave_group(call->api, &slot->as);
     call->api->n_sessions--;
     slot->ctx->call = NULL;
     session_close(slot->as.session, cancelled ? "the connection was lost" : "the agent ended the session");
@@ -297,13 +373,25 @@ static void session_closed(struct api_call *call, bool cancelled)
 
 /* ---- PushLogs --------------------------------------------------------------------------------------------------- */
 
+static bool is_session(const struct agent_session *as, const char *id)
+{
+    return adv_streq(session_id(as->session), id) && session_cluster(as->session);
+}
+
 static struct session *find_session(struct api *api, const struct api_call *call, const char *id)
 {
+    const struct agent_group *g;
     struct agent_session *as;
 
+    if (call->caller.authenticated) {
+        if ((g = find_group(api, call->caller.cluster)))
+            DL_FOREACH2 (g->sessions, as, group_next)
+                if (is_session(as, id))
+                    return as->session;
+        return NULL;
+    }
     DL_FOREACH (api->sessions, as)
-        if (adv_streq(session_id(as->session), id) && session_cluster(as->session) &&
-            (!call->caller.authenticated || adv_streq(call->caller.cluster, session_cluster(as->session))))
+        if (is_session(as, id))
             return as->session;
     return NULL;
 }
@@ -327,7 +415,6 @@ static void push_open(struct api_call *call)
     }
     p->call = call;
     call->user = p;
-    DL_APPEND(call->api->pushes, p);
 }
 
 static void push_message(struct api_call *call, const ProtobufCMessage *req)
@@ -339,7 +426,7 @@ static void push_message(struct api_call *call, const ProtobufCMessage *req)
 
     if (!p)
         return;
-    if (!p->cluster[0]) {
+    if (!p->group) {
         s = find_session(call->api, call, q->session_id);
         if (!s) {
             (void) adv_err_set_reason(&err, ADV_FAILED_PRECONDITION, "SESSION_NOT_LIVE",
@@ -348,14 +435,15 @@ static void push_message(struct api_call *call, const ProtobufCMessage *req)
             call->ops->fail(call, &err);
             return;
         }
-        (void) snprintf(p->cluster, sizeof(p->cluster), "%s", session_cluster(s));
-        logs_opened(call->api, p->cluster);
+        p->group = find_group(call->api, session_cluster(s));
+        DL_APPEND(p->group->pushes, p);
+        logs_opened(call->api, p->group->cluster);
     }
     for (size_t i = 0; i < q->n_chunks; i++) {
         const Advisor__V1__LogChunk *c = q->chunks[i];
         p->received += c->data.len;
         if (c->attempt)
-            logs_chunk(call->api, p->cluster, c->attempt->job_id, c->attempt->restart_count, c->stream, c->offset,
+            logs_chunk(call->api, p->group->cluster, c->attempt->job_id, c->attempt->restart_count, c->stream, c->offset,
                        c->data.data, c->data.len, c->dropped_before, c->observe_wall_ms * 1000);
     }
     call->ops->read_next(call);
@@ -371,11 +459,14 @@ static void push_half_close(struct api_call *call)
 
 static void push_closed(struct api_call *call, bool cancelled)
 {
+    struct agent_push *p = call->user;
+
     (void) cancelled;
-    if (!call->user)
-        return;
-    DL_DELETE(call->api->pushes, (struct agent_push *) call->user);
-    free(call->user);
+    if (p && p->group) {
+        DL_DELETE(p->group->pushes, p);
+        drop_group(call->api, p->group);
+    }
+    free(p);
     call->user = NULL;
 }
 
@@ -384,26 +475,28 @@ static void push_closed(struct api_call *call, bool cancelled)
 /* Only an agent at work holds a cluster here; the same agent that knocks elsewhere has left this session behind. */
 static bool may_give_up(void *arg, const char *cluster, const char *journal)
 {
-    struct api *api = arg;
+    const struct agent_group *g = find_group(arg, cluster);
     struct agent_session *as;
 
-    DL_FOREACH (api->sessions, as)
-        if (session_active(as->session) && adv_streq(str_or(session_cluster(as->session)), cluster) &&
-            !adv_streq(session_journal(as->session), journal))
-            return false;
+    if (g)
+        DL_FOREACH2 (g->sessions, as, group_next)
+            if (session_active(as->session) && !adv_streq(session_journal(as->session), journal))
+                return false;
     return true;
 }
 
 static void gave_up(void *arg, const char *cluster)
 {
-    struct api *api = arg;
+    const struct agent_group *g = find_group(arg, cluster);
     struct agent_session *as, *next;
     struct adv_err err = { 0 };
 
+    if (!g)
+        return;
     (void) adv_err_set_reason(&err, ADV_UNAVAILABLE, "NOT_OWNER", "cluster %.64s belongs to another replica now", cluster);
     err.retry_after_ms = 100;
-    DL_FOREACH_SAFE (api->sessions, as, next)
-        if (adv_streq(str_or(session_cluster(as->session)), cluster))
+    DL_FOREACH_SAFE2 (g->sessions, as, next, group_next)
+        if (session_cluster(as->session))
             as->call->ops->fail(as->call, &err);
 }
 
@@ -426,19 +519,45 @@ void agent_service_tick(struct api *api)
     }
 }
 
-void agent_service_changed(struct api *api)
+static void tell_group(struct api *api, struct agent_group *g)
 {
     struct agent_session *as, *next;
     struct agent_push *p, *p_next;
 
-    DL_FOREACH_SAFE (api->sessions, as, next) {
+    DL_FOREACH_SAFE2 (g->sessions, as, next, group_next) {
         if (ended_by_revocation(api, as->call, session_cluster(as->session), &as->n_revocations))
             continue;
         look_whether_arrived(api, as);
         session_changed(as->session);
     }
-    DL_FOREACH_SAFE (api->pushes, p, p_next)
-        (void) ended_by_revocation(api, p->call, *p->cluster ? p->cluster : NULL, &p->n_revocations);
+    DL_FOREACH_SAFE (g->pushes, p, p_next)
+        (void) ended_by_revocation(api, p->call, g->cluster, &p->n_revocations);
+}
+
+/* Only the clusters that changed are told, each once. Calls that fail by it are closed later, never within. */
+void agent_service_changed(struct api *api)
+{
+    const struct watchlog *log = turn_watchlog(api->turn);
+    uint64_t seq = api->told_seq < log->last ? api->told_seq : log->last;
+    const struct change *ch;
+    const char *cluster = NULL;
+    struct agent_group *g, *next;
+    bool gone;
+
+    api->told_seq = log->last;
+    for (; (ch = watchlog_after(log, seq, &gone)); seq = ch->seq) {
+        if (ch->cluster == cluster)
+            continue;
+        cluster = ch->cluster;
+        g = find_group(api, cluster);
+        if (!g || g->told_seq == log->last)
+            continue;
+        g->told_seq = log->last;
+        tell_group(api, g);
+    }
+    if (gone) /* more than the log holds */
+        HASH_ITER(hh, api->groups, g, next)
+            tell_group(api, g);
 }
 
 void agent_service_reset(struct api *api, const struct adv_err *why)

@@ -149,7 +149,8 @@ struct api {
     uv_timer_t tick;
     struct turn_observer observer;
     struct agent_session *sessions; /* agent_service.c */
-    struct agent_push *pushes;      /* the same */
+    struct agent_group *groups;     /* agent_service.c: sessions and log streams by cluster */
+    uint64_t told_seq;              /* newest change that sessions heard of */
     size_t n_arriving;              /* sessions that are being admitted */
     struct watch *watches;          /* watch_service.c */
     struct log_stream *logs;        /* logs.c */

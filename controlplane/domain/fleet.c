@@ -60,6 +60,17 @@ struct attempt *fleet_last_attempt(const struct job *j)
     return j->n_attempts ? j->attempts[j->n_attempts - 1] : NULL;
 }
 
+void fleet_recount(struct job *j)
+{
+    const struct attempt *a = fleet_last_attempt(j);
+    bool counted = !j->gone, running = counted && a && job_state_running(a->state);
+
+    j->cluster->n_jobs += (uint32_t) counted - (uint32_t) j->counted;
+    j->cluster->n_running += (uint32_t) running - (uint32_t) j->counted_running;
+    j->counted = counted;
+    j->counted_running = running;
+}
+
 bool fleet_is_last(const struct attempt *a)
 {
     return fleet_last_attempt(a->job) == a;
@@ -154,8 +165,8 @@ static void remember_request(struct intents *in, const struct event *ev)
 
 static void tick(struct fleet *f, struct intents *in, const struct event *ev)
 {
-    struct attempt *a, *next;
     struct entry *e, *e_next;
+    struct attempt *a;
 
     DL_FOREACH_SAFE2 (f->due_list, e, e_next, due_next) /* first: a window that begins now counts for what is judged now */
         if (e->due_us <= ev->now_us && !in->oom) {
@@ -164,9 +175,8 @@ static void tick(struct fleet *f, struct intents *in, const struct event *ev)
             else
                 fleet_exclusion_due(f, in, (struct exclusion *) e, ev);
         }
-    DL_FOREACH_SAFE2 (f->judge_list, a, next, judge_next)
-        if (a->judge_at_us <= ev->now_us && !in->oom)
-            fleet_judge(f, in, a, ev);
+    for (size_t n = f->n_judge; n > 0 && !in->oom && (a = fleet_judge_due(f, ev->now_us)); n--)
+        fleet_judge(f, in, a, ev);
 }
 
 int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct adv_err *err)
@@ -291,5 +301,6 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
     }
     if (r == 0)
         remember_request(in, ev);
+    in->oom |= f->oom;
     return r;
 }

@@ -29,11 +29,13 @@ struct fleet {
     struct cluster *clusters;
     struct cluster *global; /* FLEET_CLUSTER; never NULL */
     struct fleet_config cfg;
-    struct attempt *judge_list; /* attempts with judge_at_us */
+    struct attempt **judge;     /* heap: attempts with judge_at_us, the soonest first */
+    size_t n_judge, cap_judge;
     struct entry *due_list;     /* entries with due_us */
     uint64_t next_uid; /* below it: used. The store starts it at its newest change, so that no two lives mint the same */
     int64_t now_us;    /* wall clock of the newest event; 0 before the first */
     uint64_t store_term;
+    bool oom;          /* something could not be put down for later: the next event says so */
     uint64_t dropped_events; /* findings for attempts that do not exist, and the like */
 };
 
@@ -423,6 +425,9 @@ void fleet_forget_entry(struct fleet *f, struct cluster *c, enum resource_kind k
 void fleet_take_over(struct fleet *f, struct cluster *c, uint64_t epoch, int64_t until_us, int64_t now_us, int64_t mono_us);
 /* It is another's: nothing is judged here any more. */
 void fleet_give_up(struct fleet *f, struct cluster *c);
+
+/* The job's newest state, or whether it is gone, may have changed: brings the cluster's numbers up to date. */
+void fleet_recount(struct job *j);
 
 /* Sets *@dst to a copy of @src ("" and NULL are the same). True when it changed. */
 bool str_set(struct intents *in, char **dst, const char *src);

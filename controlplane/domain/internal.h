@@ -42,6 +42,8 @@ bool fleet_is_last(const struct attempt *a);
 void fleet_judge_unlink(struct fleet *f, struct attempt *a);
 void fleet_judge_at(struct fleet *f, struct attempt *a, int64_t at_us);
 void fleet_judge_by(struct fleet *f, struct attempt *a, int64_t at_us);
+/* The one that has waited longest beyond its time; NULL for none. */
+struct attempt *fleet_judge_due(const struct fleet *f, int64_t now_us);
 void fleet_advice_close(struct advice *ad);
 void fleet_advice_open(struct advice *ad);
 void fleet_advice_lower(struct intents *in, struct advice *ad, const struct event *ev);

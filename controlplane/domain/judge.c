@@ -9,20 +9,82 @@
 
 #define POSTPONE_US       60000000LL /* looked at again at the latest; reconnecting brings it forward */
 
-/* ---- judgement list --------------------------------------------------------------------------------------------- */
+/* ---- what waits: a heap by time for the fleet, a list for each cluster -------------------------------------------- */
+
+/* Ties are broken by what the attempts are, so that the same events always lead to the same order. */
+static bool sooner(const struct attempt *a, const struct attempt *b)
+{
+    int r;
+
+    if (a->judge_at_us != b->judge_at_us)
+        return a->judge_at_us < b->judge_at_us;
+    r = strcmp(a->job->uid, b->job->uid);
+    return r ? r < 0 : a->index < b->index;
+}
+
+static void heap_put(struct fleet *f, size_t i, struct attempt *a)
+{
+    f->judge[i] = a;
+    a->judge_slot = (uint32_t) i;
+}
+
+/* Moves the one at @i to where its time belongs. */
+static void heap_settle(struct fleet *f, size_t i)
+{
+    struct attempt *a = f->judge[i];
+    size_t child;
+
+    for (; i > 0 && sooner(a, f->judge[(i - 1) / 2]); i = (i - 1) / 2)
+        heap_put(f, i, f->judge[(i - 1) / 2]);
+    for (; (child = 2 * i + 1) < f->n_judge; i = child) {
+        if (child + 1 < f->n_judge && sooner(f->judge[child + 1], f->judge[child]))
+            child++;
+        if (!sooner(f->judge[child], a))
+            break;
+        heap_put(f, i, f->judge[child]);
+    }
+    heap_put(f, i, a);
+}
 
 void fleet_judge_unlink(struct fleet *f, struct attempt *a)
 {
-    if (a->judge_at_us)
-        DL_DELETE2(f->judge_list, a, judge_prev, judge_next);
+    size_t i = a->judge_slot;
+    struct attempt *last;
+
+    if (!a->judge_at_us)
+        return;
     a->judge_at_us = 0;
+    DL_DELETE2(a->job->cluster->judged, a, judge_prev, judge_next);
+    last = f->judge[--f->n_judge];
+    if (last == a)
+        return;
+    heap_put(f, i, last);
+    heap_settle(f, i);
 }
 
 void fleet_judge_at(struct fleet *f, struct attempt *a, int64_t at_us)
 {
-    if (!a->judge_at_us)
-        DL_APPEND2(f->judge_list, a, judge_prev, judge_next);
+    if (!a->judge_at_us) {
+        if (f->n_judge == f->cap_judge) {
+            size_t cap = f->cap_judge ? f->cap_judge * 2 : 64;
+            struct attempt **v = realloc(f->judge, cap * sizeof(*v));
+            if (!v) {
+                f->oom = true;
+                return;
+            }
+            f->judge = v;
+            f->cap_judge = cap;
+        }
+        DL_APPEND2(a->job->cluster->judged, a, judge_prev, judge_next);
+        heap_put(f, f->n_judge++, a);
+    }
     a->judge_at_us = at_us;
+    heap_settle(f, a->judge_slot);
+}
+
+struct attempt *fleet_judge_due(const struct fleet *f, int64_t now_us)
+{
+    return f->n_judge && f->judge[0]->judge_at_us <= now_us ? f->judge[0] : NULL;
 }
 
 void fleet_judge_by(struct fleet *f, struct attempt *a, int64_t at_us)
@@ -33,16 +95,12 @@ void fleet_judge_by(struct fleet *f, struct attempt *a, int64_t at_us)
 
 int64_t fleet_next_deadline(const struct fleet *f)
 {
-    const struct attempt *a;
     const struct entry *e;
-    int64_t min = 0;
+    int64_t min = f->n_judge ? f->judge[0]->judge_at_us : 0;
 
     DL_FOREACH2 (f->due_list, e, due_next)
         if (!min || e->due_us < min)
             min = e->due_us;
-    DL_FOREACH2 (f->judge_list, a, judge_next)
-        if (!min || a->judge_at_us < min)
-            min = a->judge_at_us;
     return min;
 }
 

@@ -31,6 +31,7 @@ struct fleet *fleet_free(struct fleet *f)
         cluster_free(c);
     }
     cluster_free(f->global);
+    free(f->judge);
     free(f);
     return NULL;
 }
@@ -73,6 +74,7 @@ int fleet_load_job(struct fleet *f, struct cluster *c, struct job *j)
     }
     if (j->present)
         c->digest ^= j->hash;
+    fleet_recount(j);
     return 0;
 }
 
@@ -107,6 +109,7 @@ int fleet_load_attempt(struct fleet *f, struct job *j, struct attempt *a)
     j->attempts = v;
     v[j->n_attempts++] = a;
     j->cluster->n_attempts++;
+    fleet_recount(j);
     return 0;
 }
 
@@ -198,9 +201,8 @@ void fleet_give_up(struct fleet *f, struct cluster *c)
     c->digest_ok = false;
     c->in_full = false;
     (void) str_set(NULL, &c->holder_instance, NULL);
-    DL_FOREACH_SAFE2 (f->judge_list, a, next, judge_next)
-        if (a->job->cluster == c)
-            fleet_judge_unlink(f, a);
+    DL_FOREACH_SAFE2 (c->judged, a, next, judge_next)
+        fleet_judge_unlink(f, a);
     DL_FOREACH_SAFE2 (f->due_list, e, e_next, due_next)
         if (e->cluster == c)
             fleet_entry_due(f, e, 0);
@@ -226,6 +228,9 @@ void fleet_unlink_job(struct cluster *c, struct job *j)
         HASH_DELETE(hh_id, c->jobs_by_id, j);
     if (j->present)
         c->digest ^= j->hash;
+    c->n_jobs -= j->counted;
+    c->n_running -= j->counted_running;
+    j->counted = j->counted_running = false;
 }
 
 void fleet_forget_job(struct fleet *f, struct cluster *c, const char *uid)

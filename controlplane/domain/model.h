@@ -413,7 +413,8 @@ struct attempt {
     int64_t judge_at_us;   /* when to look again; 0 = nothing pending */
     uint64_t revision;
     bool dirty;
-    struct attempt *judge_prev, *judge_next; /* fleet's list of attempts with judge_at_us */
+    uint32_t judge_slot;                     /* in the fleet's heap, with judge_at_us */
+    struct attempt *judge_prev, *judge_next; /* cluster's list of attempts with judge_at_us */
 };
 
 struct job {
@@ -447,6 +448,7 @@ struct job {
     uint32_t max_restarts;
     uint64_t hash; /* of the agent's record */
     bool present;  /* in the agent's current state (counts in the digest) */
+    bool counted, counted_running; /* runtime: in the cluster's numbers below */
     bool seen_in_full;
     struct attempt **attempts; /* in order, without gaps: attempts[i]->index == first_index + i */
     uint32_t n_attempts;
@@ -483,6 +485,7 @@ struct cluster {
     struct job *jobs_by_uid;
     struct job *jobs_by_id;
     struct advice *open_advice;
+    struct attempt *judged; /* runtime: attempts that wait to be judged */
     struct entry *entries[RESOURCE_KIND_END_]; /* by kind, then by uid */
     int64_t maintenance_until_us; /* runtime: end of the last open maintenance window; 0 = none is open */
     int64_t maintenance_past_us;  /* runtime: when the newest one that is over ended */
@@ -495,6 +498,7 @@ struct cluster {
     uint64_t owner_epoch;  /* of our own ownership */
     int64_t owned_until_us; /* CLOCK_BOOTTIME by which our lease of it ends at the latest; INT64_MAX for ever */
     size_t n_attempts; /* runtime: of all its jobs, for the limit */
+    uint32_t n_jobs, n_running; /* runtime: jobs that the scheduler still knows; of those, running */
     uint64_t revision;
     uint64_t shown_revision; /* scratch of the turn */
     bool guarded;            /* scratch of the turn */

@@ -45,6 +45,7 @@ static void job_gone(struct fleet *f, struct intents *in, struct job *j)
     job_set_hash(j->cluster, j, false, 0);
     if (!j->gone) {
         j->gone = true;
+        fleet_recount(j);
         fleet_touch_job(in, j);
     }
     if (a)
@@ -245,6 +246,7 @@ static void apply_job(struct fleet *f, struct intents *in, struct cluster *c, co
     job_set_hash(c, j, true, o->hash);
     j->seen_in_full = true;
     apply_attempt(f, in, j, o, ev);
+    fleet_recount(j);
     fleet_touch_job(in, j); /* the agent sends only what changed */
 }
 
@@ -329,9 +331,8 @@ void fleet_agent_back(struct fleet *f, struct cluster *c, const struct event *ev
 {
     struct attempt *a;
 
-    DL_FOREACH2 (f->judge_list, a, judge_next)
-        if (a->job->cluster == c)
-            fleet_judge_by(f, a, ev->now_us);
+    DL_FOREACH2 (c->judged, a, judge_next)
+        fleet_judge_by(f, a, ev->now_us);
 }
 
 int fleet_apply_state(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err)

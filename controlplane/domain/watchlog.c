@@ -1,7 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A ring of changes addressed by sequence number: slot = seq modulo capacity. */
+/* A ring of changes addressed by sequence number: slot = seq modulo capacity. A change costs no allocation: clusters are
+ * few, so their names are kept once for ever; most keys fit into their slot. */
+
+/* A table that cannot grow leaves the new element out instead of ending the program. */
+#define HASH_NONFATAL_OOM 1
+#define uthash_nonfatal_oom(e) ((void) (e))
 
 #include "controlplane/domain/watchlog.h"
+
+#define KEY_INLINE 48 /* of attempts and anomalies; an action's is longer */
+
+struct watchlog_slot {
+    struct change change;
+    char *heap; /* a longer key */
+    char key[KEY_INLINE];
+};
+
+struct watchlog_name {
+    UT_hash_handle hh;
+    char name[];
+};
 
 int watchlog_init(struct watchlog *w, size_t capacity, uint64_t last_seq)
 {
@@ -12,25 +30,55 @@ int watchlog_init(struct watchlog *w, size_t capacity, uint64_t last_seq)
 
 void watchlog_done(struct watchlog *w)
 {
-    for (size_t i = 0; w->ring && i < w->cap; i++) {
-        free(w->ring[i].cluster);
-        free(w->ring[i].key);
+    struct watchlog_name *n, *next;
+
+    for (size_t i = 0; w->ring && i < w->cap; i++)
+        free(w->ring[i].heap);
+    HASH_ITER(hh, w->names, n, next) {
+        HASH_DEL(w->names, n);
+        free(n);
     }
     free(w->ring);
     *w = (struct watchlog) { 0 };
 }
 
+static const char *name_of(struct watchlog *w, const char *cluster)
+{
+    size_t len = strlen(cluster);
+    struct watchlog_name *n = NULL;
+
+    if (w->last_name && strcmp(w->last_name, cluster) == 0)
+        return w->last_name;
+    HASH_FIND(hh, w->names, cluster, len, n);
+    if (!n) {
+        n = calloc(1, sizeof(*n) + len + 1);
+        if (!n)
+            return NULL;
+        memcpy(n->name, cluster, len);
+        HASH_ADD_KEYPTR(hh, w->names, n->name, len, n);
+        if (!n->hh.tbl) {
+            free(n);
+            return NULL;
+        }
+    }
+    return w->last_name = n->name;
+}
+
 int watchlog_append(struct watchlog *w, uint64_t seq, uint64_t revision, enum resource_kind kind, const char *cluster,
                     const char *key)
 {
-    struct change *slot = &w->ring[seq % w->cap];
-    adv_auto_free char *c = strdup(cluster), *n = strdup(key);
+    struct watchlog_slot *slot = &w->ring[seq % w->cap];
+    const char *name = name_of(w, cluster);
+    size_t len = strlen(key);
+    char *heap = NULL;
 
-    if (!c || !n)
+    if (!name || (len >= KEY_INLINE && !(heap = strdup(key))))
         return -ADV_RESOURCE_EXHAUSTED;
-    free(slot->cluster);
-    free(slot->key);
-    *slot = (struct change) { seq, revision, kind, ADV_STEAL(c), ADV_STEAL(n) };
+    free(slot->heap);
+    slot->heap = heap;
+    if (!heap)
+        memcpy(slot->key, key, len + 1);
+    slot->change = (struct change) { seq, revision, kind, name, heap ? heap : slot->key };
     w->last = seq;
     if (w->last - w->first + 1 > w->cap)
         w->first = w->last - w->cap + 1;
@@ -46,5 +94,5 @@ const struct change *watchlog_after(const struct watchlog *w, uint64_t seq, bool
         *ret_gone = true;
         return NULL;
     }
-    return &w->ring[(seq + 1) % w->cap];
+    return &w->ring[(seq + 1) % w->cap].change;
 }

@@ -14,12 +14,14 @@ struct change {
     uint64_t seq;      /* fleet-wide, rises by one */
     uint64_t revision; /* of the cluster, rises by one within it */
     enum resource_kind kind;
-    char *cluster;
-    char *key; /* resource_key() */
+    const char *cluster; /* the same pointer for the same cluster, as long as the log lives */
+    const char *key;     /* resource_key() */
 };
 
 struct watchlog {
-    struct change *ring;
+    struct watchlog_slot *ring;
+    struct watchlog_name *names;
+    const char *last_name;
     size_t cap;
     uint64_t first; /* lowest sequence kept; first > last: empty */
     uint64_t last;  /* newest sequence */

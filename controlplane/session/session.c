@@ -362,8 +362,8 @@ static void send_focus(struct session *s, struct cluster *c)
     const struct attempt *a;
     size_t n = 0;
 
-    DL_FOREACH2 (s->ops->fleet(s->ctx)->judge_list, a, judge_next)
-        if (a->job->cluster == c && !job_state_terminal(a->state) && f.n_job_ids < FOCUS_MAX)
+    DL_FOREACH2 (c->judged, a, judge_next)
+        if (!job_state_terminal(a->state) && f.n_job_ids < FOCUS_MAX)
             ids[f.n_job_ids++] = a->job->job_id;
     qsort(ids, f.n_job_ids, sizeof(ids[0]), by_text);
     for (size_t i = 0; i < f.n_job_ids; i++)

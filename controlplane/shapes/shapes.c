@@ -139,7 +139,6 @@ Advisor__V1__Cluster *shape_cluster(struct adv_arena *ar, const struct cluster *
 {
     char *why[POLICY_MAX_MODE_REASONS], name[RESOURCE_NAME_MAX];
     size_t n_why = 0;
-    const struct job *j;
 
     MESSAGE(m, Advisor__V1__Cluster, advisor__v1__cluster__init);
     m->name = adv_arena_strdup(ar, cluster_resource_name(c, name));
@@ -155,13 +154,8 @@ Advisor__V1__Cluster *shape_cluster(struct adv_arena *ar, const struct cluster *
     m->ceiling_reason = text(c->ceiling_reason);
     m->observe_time = shape_time_us(ar, c->observe_us);
     m->nodes = HASH_COUNT(c->nodes);
-    for (j = c->jobs_by_uid; j; j = j->hh_uid.next) {
-        if (j->gone)
-            continue;
-        m->jobs++;
-        if (j->n_attempts && job_state_running(j->attempts[j->n_attempts - 1]->state))
-            m->jobs_running++;
-    }
+    m->jobs = c->n_jobs;
+    m->jobs_running = c->n_running;
     m->maintenance_end_time = shape_time_us(ar, c->maintenance_until_us);
     m->exclusions = exclusions_active(c);
     m->open_incidents = incidents_open(c);

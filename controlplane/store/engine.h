@@ -8,7 +8,7 @@
 #include "common/buf.h"
 #include "controlplane/store/store.h"
 
-#define STORE_WATCHLOG_CAPACITY 8192
+#define STORE_WATCHLOG_CAPACITY 32768
 #define STORE_CHANGES_KEPT      100000 /* rows; older change history is gone for resumes anyway */
 #define STORE_REQUEST_KEEP_US   (24 * 3600 * 1000000LL)
 

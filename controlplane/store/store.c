@@ -322,8 +322,11 @@ static int follow_below(struct fleet *f, struct cluster *c, const struct store_c
         return ch->record ? -ADV_DATA_LOSS : 0;
     a = job_attempt(j, index);
     if (ch->kind == RESOURCE_ATTEMPT && a && ch->record) {
+        int r;
         codec_reset(RESOURCE_ATTEMPT, a);
-        return codec_decode(RESOURCE_ATTEMPT, ch->record, ch->len, a);
+        r = codec_decode(RESOURCE_ATTEMPT, ch->record, ch->len, a);
+        fleet_recount(j);
+        return r;
     }
     if (a && ch->kind != RESOURCE_ATTEMPT)
         fleet_forget_of_attempt(a, ch->kind, ch->key);

@@ -55,6 +55,45 @@ Test(watchlog, every_position)
         }
 }
 
+/* Keys of any length come back whole, also from a slot that held one of another length before. */
+Test(watchlog, keys_of_any_length)
+{
+    struct watchlog w;
+    char key[RESOURCE_KEY_MAX], name[16];
+    bool gone;
+
+    cr_assert_eq(watchlog_init(&w, 3, 0), 0);
+    for (uint64_t seq = 1; seq < 400; seq++) {
+        size_t len = seq * 31 % (RESOURCE_KEY_MAX - 1);
+        const struct change *c;
+        memset(key, 'a' + (int) (seq % 26), len);
+        key[len] = '\0';
+        (void) snprintf(name, sizeof(name), "c%u", (unsigned) (seq % 5));
+        cr_assert_eq(watchlog_append(&w, seq, seq, RESOURCE_ACTION, name, key), 0);
+        c = watchlog_after(&w, seq - 1, &gone);
+        cr_assert(c && strcmp(c->key, key) == 0 && strcmp(c->cluster, name) == 0);
+    }
+    watchlog_done(&w);
+}
+
+/* A reader may compare clusters by their pointers. */
+Test(watchlog, one_name_for_a_cluster)
+{
+    struct watchlog w;
+    const char *alpha, *beta;
+    bool gone;
+
+    cr_assert_eq(watchlog_init(&w, 8, 0), 0);
+    for (uint64_t seq = 1; seq <= 4; seq++)
+        cr_assert_eq(watchlog_append(&w, seq, seq, RESOURCE_JOB, seq % 2 ? "alpha" : "beta", "k"), 0);
+    alpha = watchlog_after(&w, 0, &gone)->cluster;
+    beta = watchlog_after(&w, 1, &gone)->cluster;
+    cr_assert_neq(alpha, beta);
+    cr_assert_eq(watchlog_after(&w, 2, &gone)->cluster, alpha);
+    cr_assert_eq(watchlog_after(&w, 3, &gone)->cluster, beta);
+    watchlog_done(&w);
+}
+
 Test(watchlog, done_twice)
 {
     struct watchlog w;

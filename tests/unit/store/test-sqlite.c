@@ -450,10 +450,10 @@ Test(sqlite, changes)
     watchlog_done(&w);
 
     /* more than the ring holds */
-    put_changes(st, 21, 9000);
+    put_changes(st, 21, 40000);
     (void) fleet_free(load(st, &w));
-    cr_assert_eq(w.last, 9000);
-    cr_assert_eq(w.first, 9000 - 8192 + 1);
+    cr_assert_eq(w.last, 40000);
+    cr_assert_eq(w.first, 40000 - 32768 + 1);
     watchlog_done(&w);
     (void) store_close(st);
 }
