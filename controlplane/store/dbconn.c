@@ -36,8 +36,8 @@
 #define BACKOFF_MAX_MS    5000
 #define ROWS_AT_ONCE      200 /* then the loop gets its turn */
 #define PASSWORD_MAX      1024
-#define LOCK_WAIT_S       5 /* a row lock is held for one commit; longer means that its holder is stuck */
-#define IDLE_TXN_S        60 /* the server ends a session that began something and went silent */
+#define IDLE_WRITE_S      15 /* the server ends a session that wrote, holds locks and went silent */
+#define IDLE_READ_S       120
 #define IDLE_SESSION_S    (24 * 3600)
 /* Plugins that hand the server the password itself, or ask on the terminal, are not among them. */
 #define AUTH_PLUGINS      "mysql_native_password,client_ed25519,caching_sha2_password,sha256_password,parsec,auth_socket,unix_socket"
@@ -297,7 +297,7 @@ static int log_in(struct dial *d, const struct dbconn_config *cfg)
     return r;
 }
 
-static int prepare_session(struct dial *d)
+static int prepare_session(struct dial *d, const struct dbconn_config *cfg)
 {
     char v[5][64], sql[512];
     uint64_t number;
@@ -307,7 +307,7 @@ static int prepare_session(struct dial *d)
                     "SET NAMES binary, SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,"
                     "ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION', SESSION time_zone = '+00:00', SESSION autocommit = 1,"
                     " SESSION innodb_lock_wait_timeout = %d, SESSION wait_timeout = %d",
-                    LOCK_WAIT_S, IDLE_SESSION_S);
+                    cfg->lock_wait_ms > 1000 ? (int) (cfg->lock_wait_ms / 1000) : 1, IDLE_SESSION_S);
     if ((r = ask(d, sql, NULL, 0)) < 0 ||
         (r = ask(d, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", NULL, 0)) < 0 ||
         (r = ask(d, "SELECT VERSION(), CONNECTION_ID(), @@max_allowed_packet, @@global.read_only, @@version_comment", v, 5)) < 0)
@@ -321,7 +321,8 @@ static int prepare_session(struct dial *d)
     d->server.thread_id = number;
     if (!d->server.mariadb)
         return 0;
-    (void) snprintf(sql, sizeof(sql), "SET SESSION idle_transaction_timeout = %d", IDLE_TXN_S);
+    (void) snprintf(sql, sizeof(sql), "SET SESSION idle_write_transaction_timeout = %d, idle_readonly_transaction_timeout = %d",
+                    IDLE_WRITE_S, IDLE_READ_S);
     return ask(d, sql, NULL, 0);
 }
 
@@ -345,7 +346,9 @@ static int check_durable(struct dial *d)
 }
 
 /* See dbconn.h. The lock is the server's to release, when it has taken the session apart: whatever that did is then
- * done or undone. */
+ * done or undone. A session that sleeps is one whose end the server has not noticed; it is ended. One that still does
+ * something is left to finish: that takes no longer than its locks let it wait, and a rollback forced on a server that
+ * is short of disk can end the server (seen with MariaDB 10.11). */
 static int take_fence(struct dial *d, const struct dbconn_config *cfg)
 {
     unsigned timeout_s = cfg->connect_timeout_ms / 1000 ? cfg->connect_timeout_ms / 1000 : 1;
@@ -353,8 +356,8 @@ static int take_fence(struct dial *d, const struct dbconn_config *cfg)
     char v[1][64], sql[80];
     int r;
 
-    adv_buf_init(&b, 512);
-    (void) adv_buf_append_str(&b, "SELECT IS_USED_LOCK(");
+    adv_buf_init(&b, 1024);
+    (void) adv_buf_append_str(&b, "SELECT id FROM information_schema.processlist WHERE command = 'Sleep' AND id = IS_USED_LOCK(");
     db_quote(&b, cfg->fence, strlen(cfg->fence));
     (void) adv_buf_append_str(&b, ")");
     if (adv_buf_error(&b))
@@ -363,8 +366,7 @@ static int take_fence(struct dial *d, const struct dbconn_config *cfg)
         return r;
     if (v[0][0]) {
         (void) snprintf(sql, sizeof(sql), "KILL %s", v[0]);
-        if (mysql_query(d->m, sql) != 0 && mysql_errno(d->m) != ER_NO_SUCH_THREAD)
-            return my_error(d, "ending an earlier session");
+        (void) mysql_query(d->m, sql); /* gone by itself, or not ours: the lock will tell */
     }
     adv_buf_reset(&b);
     (void) adv_buf_append_str(&b, "SELECT GET_LOCK(");
@@ -373,7 +375,7 @@ static int take_fence(struct dial *d, const struct dbconn_config *cfg)
     (void) adv_buf_appendf(&b, ", %u)", timeout_s > 1 ? timeout_s - 1 : 0);
     if ((r = ask(d, b.data, v, 1)) < 0)
         return r;
-    return adv_streq(v[0], "1") ? 0 : lost(&d->err, "an earlier session of this process has not ended there yet");
+    return adv_streq(v[0], "1") ? 0 : lost(&d->err, "what was sent there last is still going on");
 }
 
 static void dial_run(uv_work_t *work)
@@ -388,7 +390,7 @@ static void dial_run(uv_work_t *work)
         return;
     }
     set_options(cfg, d->m);
-    if ((d->r = log_in(d, cfg)) < 0 || (d->r = prepare_session(d)) < 0 ||
+    if ((d->r = log_in(d, cfg)) < 0 || (d->r = prepare_session(d, cfg)) < 0 ||
         (!cfg->accept_not_durable && (d->r = check_durable(d)) < 0) || (cfg->fence && (d->r = take_fence(d, cfg)) < 0)) {
         mysql_close(d->m);
         d->m = NULL;
@@ -520,7 +522,15 @@ static void poll_cb(uv_poll_t *h, int status, int events)
 
 static void poll_for(struct dbconn *c, int events)
 {
+    uv_ref((uv_handle_t *) &c->wire->poll);
     (void) uv_poll_start(&c->wire->poll, events, poll_cb);
+}
+
+/* An idle connection watches for its end, which nobody waits for: it does not keep the loop going. */
+static void poll_idle(struct dbconn *c)
+{
+    poll_for(c, UV_READABLE | UV_DISCONNECT);
+    uv_unref((uv_handle_t *) &c->wire->poll);
 }
 
 static void after_failed_dial(struct dbconn *c)
@@ -582,7 +592,7 @@ static int take_link(struct dbconn *c, struct dial *d)
     c->session++;
     c->had_session = true;
     c->pause_ms = 0;
-    poll_for(c, UV_READABLE | UV_DISCONNECT);
+    poll_idle(c);
     return 0;
 }
 
@@ -833,7 +843,7 @@ static void run(struct dbconn *c, int ready)
         }
         q = c->queue;
         c->step = STEP_IDLE;
-        poll_for(c, UV_READABLE | UV_DISCONNECT);
+        poll_idle(c);
         end_query(c, q, v == V_DONE ? DB_DONE : DB_REFUSED, v == V_DONE ? NULL : &err);
     }
     c->running = false;

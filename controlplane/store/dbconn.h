@@ -17,6 +17,8 @@
  * blocking calls even in its non-blocking mode (measured with 3.3.20: a server that stops in between would have held
  * the loop for the whole connect timeout).
  *
+ * An idle connection does not keep uv_run() going.
+ *
  * Thread: loop thread.  The first one of a process also ignores SIGPIPE. */
 
 #include <uv.h>
@@ -33,10 +35,11 @@ struct dbconn_config {
     char *tls_ca;        /* NULL or "": no TLS. Else TLS is required, and the server's name is verified */
     char *tls_cert, *tls_key; /* NULL or "": none */
     uint32_t connect_timeout_ms; /* whole seconds, at least one; holds for each step of connecting */
+    uint32_t lock_wait_ms;       /* how long a statement waits for a lock of others; whole seconds, at least one */
     bool accept_not_durable;
     const char *purpose; /* "write"; in log lines and the server's process list */
     /* NULL, or a name of at most 64 characters: a new session begins only when every earlier one with this name has
-     * ended at the server (it is killed there). So nothing that was sent on a lost connection happens after the next
+     * ended at the server (an idle one is killed there, another waited for). So nothing that was sent on a lost connection happens after the next
      * one is up. */
     const char *fence;
 };

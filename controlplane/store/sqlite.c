@@ -8,6 +8,7 @@
  * A transaction is a list of rows made on the loop thread; the worker only binds and steps. */
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <sys/file.h>
@@ -16,6 +17,7 @@
 #include "common/clock.h"
 #include "common/failpoint.h"
 #include "common/json.h"
+#include "common/num.h"
 #include "common/uuid.h"
 #include "controlplane/store/engine.h"
 
@@ -35,9 +37,14 @@ static const char migration_1[] =
     "CREATE INDEX audit_event ON audit(cluster, event_id) WHERE event_id != '';"
     "CREATE TABLE requests(id TEXT PRIMARY KEY, hash TEXT NOT NULL, record_us INTEGER NOT NULL) WITHOUT ROWID;";
 
-static const char *const migrations[] = { migration_1 };
+static const struct {
+    const char *sql;
+    /* The oldest program that can live with the schema from here on; what it reads stays until a later release. */
+    unsigned min_reader;
+} migrations[] = { { migration_1, 1 } };
 
-enum stmt { PUT_OBJECT, DELETE_OBJECT, PUT_CHANGE, PUT_AUDIT, ERASE_AUDIT, CUT_AUDIT, PUT_REQUEST, TRIM_CHANGES, TRIM_REQUESTS, STMT_COUNT_ };
+enum stmt { PUT_OBJECT, DELETE_OBJECT, PUT_CHANGE, PUT_AUDIT, ERASE_AUDIT, CUT_AUDIT, PUT_REQUEST, TRIM_CHANGES, TRIM_REQUESTS,
+            GET_SEALED, STMT_COUNT_ };
 
 /* ?1..?10 texts, ?11..?15 numbers, ?20 the record */
 static const char *const stmt_sql[STMT_COUNT_] = {
@@ -51,9 +58,10 @@ static const char *const stmt_sql[STMT_COUNT_] = {
     [ERASE_AUDIT] = "UPDATE audit SET detail = '', salt = '' WHERE cluster = ?1 AND (subject = ?2"
                     " OR (subject >= ?2 || '/' AND subject < ?2 || '0'))",
     [CUT_AUDIT] = "DELETE FROM audit WHERE cluster = ?1 AND seq <= ?11",
-    [PUT_REQUEST] = "INSERT INTO requests(id, hash, record_us) VALUES(?1, ?2, ?11)",
+    [PUT_REQUEST] = "INSERT OR REPLACE INTO requests(id, hash, record_us) VALUES(?1, ?2, ?11)", /* one of long ago */
     [TRIM_CHANGES] = "DELETE FROM changes WHERE seq <= ?11",
     [TRIM_REQUESTS] = "DELETE FROM requests WHERE record_us < ?11",
+    [GET_SEALED] = "SELECT value FROM meta WHERE key = 'sealed'",
 };
 
 struct sqlite_store {
@@ -163,27 +171,68 @@ static int set_meta(struct sqlite_store *st, const char *key, const char *value,
     return rc == SQLITE_DONE ? 0 : db_error(err, st->db, rc, "meta");
 }
 
+static int get_meta_number(struct sqlite_store *st, const char *key, uint64_t *ret, struct adv_err *err)
+{
+    char text[64];
+    int r = get_meta(st, key, text, sizeof(text), err);
+
+    if (r < 0)
+        return r;
+    *ret = 0;
+    if (text[0] && adv_parse_u64(text, 0, UINT64_MAX, ret, NULL) < 0)
+        return adv_err_set_reason(err, ADV_DATA_LOSS, "STORE_CORRUPT", "store %s: %s is no number", st->path, key);
+    return 0;
+}
+
+static int set_meta_number(struct sqlite_store *st, const char *key, uint64_t value, struct adv_err *err)
+{
+    char text[32];
+
+    (void) snprintf(text, sizeof(text), "%" PRIu64, value);
+    return set_meta(st, key, text, err);
+}
+
+static int run_migrations(struct sqlite_store *st, struct adv_err *err)
+{
+    uint64_t version, min_reader;
+    int r;
+
+    if ((r = get_meta_number(st, "schema_version", &version, err)) < 0 ||
+        (r = get_meta_number(st, "min_reader", &min_reader, err)) < 0)
+        return r;
+    if (min_reader > ADV_ARRAY_LEN(migrations))
+        return adv_err_set_reason(err, ADV_FAILED_PRECONDITION, "STORE_TOO_NEW",
+                                  "store %s: its schema, version %" PRIu64 ", needs a program that knows version %" PRIu64
+                                  "; this one knows %zu", st->path, version, min_reader, ADV_ARRAY_LEN(migrations));
+    if (version >= ADV_ARRAY_LEN(migrations))
+        return 0;
+    for (; version < ADV_ARRAY_LEN(migrations); version++) {
+        if ((r = exec(st->db, migrations[version].sql, "migrating", err)) < 0)
+            return r;
+        if (migrations[version].min_reader > min_reader)
+            min_reader = migrations[version].min_reader;
+    }
+    r = set_meta_number(st, "schema_version", version, err);
+    return r < 0 ? r : set_meta_number(st, "min_reader", min_reader, err);
+}
+
+static int sealed_error(struct adv_err *err, const char *path, const char *how)
+{
+    return adv_err_set_reason(err, ADV_FAILED_PRECONDITION, "STORE_SEALED", "store %s: it was %.150s and is not to be served",
+                              path, how);
+}
+
 static int migrate(struct sqlite_store *st, struct adv_err *err)
 {
-    char text[64], uuid[ADV_UUID_SIZE];
-    unsigned long version = 0;
+    char uuid[ADV_UUID_SIZE], sealed[256];
     int r;
 
     if ((r = exec(st->db, "BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL)"
                           " WITHOUT ROWID;", "opening", err)) < 0 ||
-        (r = get_meta(st, "schema_version", text, sizeof(text), err)) < 0)
+        (r = run_migrations(st, err)) < 0 || (r = get_meta(st, "sealed", sealed, sizeof(sealed), err)) < 0)
         return r;
-    version = strtoul(text, NULL, 10);
-    if (version > ADV_ARRAY_LEN(migrations))
-        return adv_err_set_reason(err, ADV_FAILED_PRECONDITION, "STORE_TOO_NEW",
-                                  "store %s: schema %lu is newer than this program's %zu", st->path, version,
-                                  ADV_ARRAY_LEN(migrations));
-    for (; version < ADV_ARRAY_LEN(migrations); version++)
-        if ((r = exec(st->db, migrations[version], "migrating", err)) < 0)
-            return r;
-    (void) snprintf(text, sizeof(text), "%lu", version);
-    if ((r = set_meta(st, "schema_version", text, err)) < 0)
-        return r;
+    if (sealed[0])
+        return sealed_error(err, st->path, sealed);
     if ((r = get_meta(st, "store_uuid", st->base.uuid, sizeof(st->base.uuid), err)) < 0)
         return r;
     if (!st->base.uuid[0]) {
@@ -192,10 +241,8 @@ static int migrate(struct sqlite_store *st, struct adv_err *err)
             return r;
         memcpy(st->base.uuid, uuid, sizeof(uuid));
     }
-    if ((r = get_meta(st, "term", text, sizeof(text), err)) < 0)
-        return r;
-    st->base.term = strtoul(text, NULL, 10);
-    return exec(st->db, "COMMIT", "migrating", err);
+    r = get_meta_number(st, "term", &st->base.term, err);
+    return r < 0 ? r : exec(st->db, "COMMIT", "migrating", err);
 }
 
 static int find_last_seq(struct sqlite_store *st, struct adv_err *err)
@@ -338,12 +385,27 @@ static int load_change(struct load_work *l, sqlite3_stmt *s)
                              sqlite3_column_int(s, 2), text_of(s, 3), text_of(s, 4), &l->err);
 }
 
+/* A copy may have been made, and this one sealed, while we serve. */
+static int check_sealed(struct sqlite_store *st, struct adv_err *err)
+{
+    sqlite3_stmt *s = st->stmts[GET_SEALED];
+    int rc = sqlite3_step(s), r = 0;
+
+    if (rc == SQLITE_ROW)
+        r = sealed_error(err, st->path, (const char *) sqlite3_column_text(s, 0));
+    else if (rc != SQLITE_DONE)
+        r = db_error(err, st->db, rc, "meta");
+    (void) sqlite3_reset(s);
+    return r;
+}
+
 static int load_all(struct load_work *l)
 {
     uint64_t first;
     int r;
 
-    if ((r = each_row(l, "SELECT cluster, kind, key, record FROM objects ORDER BY cluster, kind, key", 0, load_object)) < 0 ||
+    if ((r = check_sealed(l->st, &l->err)) < 0 ||
+        (r = each_row(l, "SELECT cluster, kind, key, record FROM objects ORDER BY cluster, kind, key", 0, load_object)) < 0 ||
         (r = each_row(l, "SELECT id, hash, record_us FROM requests ORDER BY record_us", 0, load_request)) < 0 ||
         (r = find_last_seq(l->st, &l->err)) < 0)
         return r;
@@ -469,12 +531,13 @@ static void commit_run(uv_work_t *work)
 
     if ((w->r = exec(st->db, "BEGIN IMMEDIATE", "writing", &w->err)) < 0)
         return;
-    for (size_t i = 0; rc == 0 && i < w->txn->n; i++)
+    w->r = check_sealed(st, &w->err);
+    for (size_t i = 0; w->r == 0 && rc == 0 && i < w->txn->n; i++)
         rc = run_row(st, w->txn, &w->txn->rows[i], &seq);
     ADV_FAILPOINT("sqlite.before_commit");
     if (rc != 0)
         w->r = db_error(&w->err, st->db, rc, "writing");
-    else
+    else if (w->r == 0)
         w->r = exec(st->db, "COMMIT", "writing", &w->err);
     if (w->r < 0)
         (void) sqlite3_exec(st->db, "ROLLBACK", NULL, NULL, NULL);

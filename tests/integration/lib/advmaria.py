@@ -444,6 +444,9 @@ def main(argv):
         if not available():
             print("skip mariadb no MariaDB server here")
             return 77
+        if a.disk and os.geteuid() != 0:
+            print("skip mariadb only root can give it a disk of its own")
+            return 77
         m = Maria(disk_mb=a.disk, options=a.option)
         return subprocess.run(args, env={**os.environ, **environment(m)}).returncode
     if not a.dir:
@@ -477,5 +480,6 @@ def main(argv):
 def environment(m):
     return {"ADVISOR_MARIADB_DIR": m.dir, "ADVISOR_MARIADB_SOCKET": m.sock, "ADVISOR_MARIADB_PORT": str(m.port),
             "ADVISOR_MARIADB_PASSWORD_FILE": m.password_file, "ADVISOR_MARIADB_CA": m.ca,
+            **({"ADVISOR_MARIADB_DISK": "1"} if os.path.ismount(f"{m.dir}/disk") else {}),
             "ADVISOR_MARIADB_LAB": os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..",
                                                                  "lab", "mariadb-lab"))}
