@@ -444,7 +444,7 @@ static size_t page(struct store *st, struct audit_query q)
 /* Fifty events, of alpha and beta in turns. */
 static void put_events(struct store *st)
 {
-    static struct cluster c[2] = { { .name = (char[]) { "alpha" } }, { .name = (char[]) { "beta" } } };
+    struct cluster c[2] = { { .name = (char[]) { "alpha" } }, { .name = (char[]) { "beta" } } };
     struct store_txn *t = store_txn_new(st);
 
     for (uint64_t i = 0; i < 50; i++) {
