@@ -279,10 +279,10 @@ static int check_place(const struct agent_config *cfg, const struct enrol_bundle
 {
     ADV_AUTO_DONE(adv_buf) old;
 
+    adv_buf_init(&old, ENROL_BUNDLE_MAX);
     if (cfg->cluster[0] && !adv_streq(cfg->cluster, b->cluster))
         return adv_err_set(err, ADV_FAILED_PRECONDITION, "the bundle is for cluster %s, the configuration says %.64s", b->cluster,
                            cfg->cluster);
-    adv_buf_init(&old, ENROL_BUNDLE_MAX);
     if (access(cfg->tls_ca, F_OK) == 0 &&
         (slurp(cfg->tls_ca, &old, err) < 0 || !adv_streq(old.data, b->ca)))
         return adv_err_set(err, ADV_FAILED_PRECONDITION,
@@ -295,16 +295,19 @@ static int check_place(const struct agent_config *cfg, const struct enrol_bundle
 
 static void tell(const struct agent_config *cfg, const struct enrol_bundle *b, const char *target)
 {
-    char when[ADV_RFC3339_SIZE];
+    char when[ADV_RFC3339_SIZE], all[ENROL_SERVERS_MAX * 300] = "";
     struct pki_cert c = { 0 };
 
+    for (size_t i = 0, n = 0; i < b->n_servers; i++)
+        n += (size_t) snprintf(all + n, sizeof(all) - n, "%s%s", i ? "," : "", b->servers[i]);
     if (pki_look(cfg->tls_cert, &c, NULL) < 0) /* it was written a moment ago */
         (void) strcpy(c.serial, "?");
     (void) printf("cluster %s is enrolled: certificate %s, valid until %s\n", b->cluster, c.serial,
                   adv_rfc3339_format(c.not_after_s * 1000000, when));
     (void) printf("  %s\n  %s\n  %s\n", cfg->tls_cert, cfg->tls_key, cfg->tls_ca);
     if (!cfg->cluster[0] || !cfg->target[0])
-        (void) printf("set in the agent's configuration:\n  cluster: %s\n  control_plane.target: %s\n", b->cluster, target);
+        (void) printf("set in the agent's configuration:\n  cluster: %s\n  control_plane.target: %s\n", b->cluster,
+                      b->n_servers > 1 ? all : target);
     if (b->server_name[0] && !cfg->server_name[0])
         (void) printf("  control_plane.server_name: %s\n", b->server_name);
     (void) printf("the bundle is used up and can be deleted\n");

@@ -11,10 +11,21 @@
 
 static const struct command commands[] = {
     { CMD_CLUSTERS, "clusters", "", 0, 0, 0, "List clusters: mode, agent, size.", NULL },
-    { CMD_CLUSTER_CREATE, "cluster create", "NAME", 1, 1, 0, "Register a cluster (role admin).",
+    { CMD_CLUSTER_CREATE, "cluster create", "NAME", 1, 1, BIT(OPT_OUT) | BIT(OPT_VALID), "Register a cluster (role admin).",
       "The cluster begins in mode observe. Its agent connects with a certificate whose URI name is\n"
-      "advisor:agent:NAME." },
+      "advisor:agent:NAME. With --out an enrolment bundle is written too, as by `cluster enrol`." },
     { CMD_CLUSTER_GET, "cluster get", "NAME", 1, 1, 0, "Show one cluster.", NULL },
+    { CMD_CLUSTER_ENROL, "cluster enrol", "NAME", 1, 1, BIT(OPT_OUT) | BIT(OPT_VALID),
+      "Write a bundle with which an agent gets its first certificate (role admin).",
+      "Bring the file to the agent's host and run there, as the agent's user: advisor-agent --enrol FILE.\n"
+      "It holds a token that can be used once: whoever has the file can become an agent of the cluster until then.\n"
+      "The token is drawn here, and the control plane is told its hash only." },
+    { CMD_CLUSTER_ENROLMENTS, "cluster enrolments", "NAME", 1, 1, 0, "List the enrolments of a cluster (role admin).", NULL },
+    { CMD_CLUSTER_REVOKE, "cluster revoke", "NAME", 1, 1, BIT(OPT_SERIAL) | BIT(OPT_BEFORE) | BIT(OPT_REASON),
+      "Refuse certificates of a cluster's agents from now on (role admin).",
+      "One by its serial number, or, without --serial, all that were issued until now (or before --before), together\n"
+      "with the enrolments made until then. Agents that use them are thrown out at once. It cannot be undone: enrol again." },
+    { CMD_CLUSTER_REVOCATIONS, "cluster revocations", "NAME", 1, 1, 0, "List what was revoked (role admin).", NULL },
     { CMD_NODES, "nodes", "CLUSTER", 1, 1, 0, "List the nodes of a cluster.", NULL },
     { CMD_JOBS, "jobs", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_USER) | BIT(OPT_STATE), "List jobs, newest first.", NULL },
     { CMD_JOB, "job", "CLUSTER/JOBID", 1, 1, 0, "Tell the story of one job: what happened, when, and what was done.", NULL },
@@ -53,6 +64,10 @@ static const struct option {
     [OPT_SUBJECT] = { "subject", "NAME", "only subjects that begin so, e.g. clusters/a/jobs/" },
     [OPT_KINDS] = { "kinds", "KIND[,...]", "cluster, job, attempt, anomaly, advice, action, audit (default: all but audit)" },
     [OPT_SINCE] = { "since", "TOKEN", "go on behind this resume token" },
+    [OPT_OUT] = { "out", "FILE", "where the enrolment bundle goes (default: NAME-enrolment.json; - for stdout)" },
+    [OPT_VALID] = { "valid", "TIME", "how long the bundle may be used, e.g. 30m or 7d (default: 24h)" },
+    [OPT_SERIAL] = { "serial", "HEX", "only the certificate with this serial number" },
+    [OPT_BEFORE] = { "before", "TIME", "only certificates issued before this time, e.g. 2026-01-02T03:04:05Z" },
 };
 
 /* ---- parsing ---------------------------------------------------------------------------------------------------- */

@@ -16,6 +16,10 @@ enum command_id {
     CMD_CLUSTERS,
     CMD_CLUSTER_CREATE,
     CMD_CLUSTER_GET,
+    CMD_CLUSTER_ENROL,
+    CMD_CLUSTER_ENROLMENTS,
+    CMD_CLUSTER_REVOKE,
+    CMD_CLUSTER_REVOCATIONS,
     CMD_NODES,
     CMD_JOBS,
     CMD_JOB,
@@ -39,6 +43,10 @@ enum option_id {
     OPT_SUBJECT,
     OPT_KINDS,
     OPT_SINCE,
+    OPT_OUT,
+    OPT_VALID,
+    OPT_SERIAL,
+    OPT_BEFORE,
     OPT_COUNT,
 };
 

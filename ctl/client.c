@@ -16,6 +16,7 @@
 #include "google/rpc/status.pb-c.h"
 
 #define MAX_ANSWER_BYTES (64 << 20)
+#define TOKEN_MAX        8192 /* what the control plane takes */
 
 struct client {
     const struct ctl_config *cfg;
@@ -33,6 +34,7 @@ struct client {
     const ProtobufCMessageDescriptor *type;
     struct failure *failure;
     bool ended, failed;
+    char *authorization; /* "Bearer …" */
 };
 
 /* ---- failures --------------------------------------------------------------------------------------------------- */
@@ -278,6 +280,7 @@ struct client *client_free(struct client *c)
         (void) uv_run(&c->loop, UV_RUN_DEFAULT);
         (void) uv_loop_close(&c->loop);
     }
+    free(c->authorization);
     free(c);
     return NULL;
 }
@@ -288,6 +291,29 @@ static int fail_local(struct failure *f, const struct adv_err *err)
                             .code = err->code };
     copy(f->message, sizeof(f->message), err->msg);
     return -(int) err->code;
+}
+
+static int read_token(struct client *c, struct adv_err *err)
+{
+    FILE *f = fopen(c->cfg->token_file, "re");
+    char text[TOKEN_MAX + 2] = "";
+    size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+
+    if (f)
+        (void) fclose(f);
+    else
+        return adv_err_set_errno(err, ADV_INVALID_ARGUMENT, errno, "token_file %.180s", c->cfg->token_file);
+    text[n] = '\0';
+    n = strcspn(text, " \t\r\n");
+    if (n == 0 || n > TOKEN_MAX || text[n + strspn(text + n, " \t\r\n")])
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "token_file %.180s: expected one token of at most %d bytes",
+                           c->cfg->token_file, TOKEN_MAX);
+    text[n] = '\0';
+    if (asprintf(&c->authorization, "Bearer %s", text) < 0) {
+        c->authorization = NULL;
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
+    }
+    return 0;
 }
 
 static int start_call(struct client *c, const char *path, const ProtobufCMessage *req, uint64_t deadline_ms,
@@ -301,7 +327,10 @@ static int start_call(struct client *c, const char *path, const ProtobufCMessage
     if (!bytes)
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
     (void) protobuf_c_message_pack(req, bytes);
-    if ((r = wire_call_start(c->conn, path, NULL, 0, deadline_ms, 0, &ops, c, &c->call, err)) < 0)
+    if (*c->cfg->token_file && !c->authorization && (r = read_token(c, err)) < 0)
+        return r;
+    const struct wire_metadata auth = { "authorization", c->authorization, c->authorization ? strlen(c->authorization) : 0 };
+    if ((r = wire_call_start(c->conn, path, &auth, c->authorization ? 1 : 0, deadline_ms, 0, &ops, c, &c->call, err)) < 0)
         return r;
     if ((r = wire_call_send(c->call, bytes, len, err)) < 0) {
         c->call = wire_call_cancel(c->call);

@@ -5,9 +5,14 @@
 #include "ctl/commands.h"
 
 #include <assert.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <sys/random.h>
 
+#include "advisor-agent/wire/codec.h"
 #include "common/clock.h"
+#include "common/digest.h"
+#include "common/num.h"
 #include "common/pbjson.h"
 #include "common/uuid.h"
 #include "ctl/text.h"
@@ -214,6 +219,162 @@ static void request_id(char out[ADV_UUID_SIZE])
         out[0] = '\0';
 }
 
+/* ---- agents' certificates ---------------------------------------------------------------------------------------- */
+
+/* "adv-enrol-" and 32 random bytes as unpadded base64url, and what the control plane is told of it. */
+static int draw_token(char ret_token[64], char ret_sha256[65])
+{
+    static const char prefix[] = "adv-enrol-";
+    uint8_t bytes[32], digest[ADV_SHA256_LEN];
+
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t) sizeof(bytes))
+        return -1;
+    (void) strcpy(ret_token, prefix);
+    (void) wire_base64_encode(bytes, sizeof(bytes), ret_token + strlen(prefix));
+    for (char *p = ret_token + strlen(prefix); *p; p++)
+        *p = *p == '+' ? '-' : *p == '/' ? '_' : *p;
+    if (adv_sha256(ret_token, strlen(ret_token), digest, NULL) < 0)
+        return -1;
+    (void) adv_hex(digest, sizeof(digest), ret_sha256);
+    return 0;
+}
+
+/* A file that was not there before and that nobody else may read. */
+static int write_secret(const char *path, const char *text, struct adv_err *err)
+{
+    adv_auto_close int fd = -1;
+    size_t len = strlen(text);
+
+    if (adv_streq(path, "-"))
+        return fputs(text, stdout) < 0 || fflush(stdout) != 0 ? adv_err_set(err, ADV_UNAVAILABLE, "stdout cannot be written") : 0;
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, text, len) != (ssize_t) len || fsync(fd) < 0)
+        return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "%.180s", path);
+    return 0;
+}
+
+static enum ctl_exit bundle_file(const char *path, Advisor__V1__EnrolmentBundle *b, char *token)
+{
+    struct adv_err err = { 0 };
+    ADV_AUTO_DONE(adv_buf) text;
+    char *none = b->token;
+    int r;
+
+    adv_buf_init(&text, 1 << 20);
+    b->token = token;
+    r = adv_pbjson_print(&b->base, ADV_PBJSON_DEFAULTS | ADV_PBJSON_PRETTY, &text, &err);
+    b->token = none;
+    if (r == 0)
+        r = adv_buf_append_byte(&text, '\n') < 0 ? adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory") : write_secret(path, text.data, &err);
+    if (r < 0) {
+        (void) fprintf(stderr, "advisorctl: the bundle was not written: %s\n", err.msg);
+        return CTL_EXIT_REFUSED;
+    }
+    if (!adv_streq(path, "-"))
+        (void) fprintf(stderr, "advisorctl: wrote %s; run on the agent's host: advisor-agent --enrol %s\n", path, path);
+    return CTL_EXIT_OK;
+}
+
+static enum ctl_exit cmd_cluster_enrol(struct ctl *ctl)
+{
+    Advisor__V1__CreateEnrolmentRequest q = ADVISOR__V1__CREATE_ENROLMENT_REQUEST__INIT;
+    const char *cluster = ctl->args->word[0], *valid = ctl->args->option[OPT_VALID], *out = ctl->args->option[OPT_OUT];
+    Advisor__V1__CreateEnrolmentResponse *m;
+    char name[300], file[300], id[ADV_UUID_SIZE], token[64], sha256[65];
+    struct adv_err err = { 0 };
+    struct failure f;
+    int64_t valid_ms = 0;
+    enum ctl_exit x;
+
+    if (valid && adv_parse_duration_ms(valid, 1000, INT64_C(30) * 86400000, &valid_ms, &err) < 0) {
+        adv_err_wrap(&err, "--valid");
+        return bad_usage(err.msg);
+    }
+    (void) snprintf(file, sizeof(file), "%.200s-enrolment.json", cluster);
+    if (!out)
+        out = file;
+    if (!adv_streq(out, "-") && access(out, F_OK) == 0) {
+        (void) fprintf(stderr, "advisorctl: %s is there already: remove it, or give another --out\n", out);
+        return CTL_EXIT_USAGE;
+    }
+    if (draw_token(token, sha256) < 0) {
+        (void) fprintf(stderr, "advisorctl: no random bytes\n");
+        return CTL_EXIT_REFUSED;
+    }
+    request_id(id);
+    q.request_id = id;
+    q.parent = (char *) (uintptr_t) parent(cluster, name);
+    q.valid_for_ms = (uint64_t) valid_ms;
+    q.token_sha256 = sha256;
+    if (client_call(ctl->client, PATH(FleetService, CreateEnrolment), &q.base,
+                    &advisor__v1__create_enrolment_response__descriptor, (ProtobufCMessage **) &m, &f) < 0)
+        return failed(ctl, &f);
+    x = m->bundle ? bundle_file(out, m->bundle, token) : CTL_EXIT_REFUSED;
+    protobuf_c_message_free_unpacked(&m->base, NULL);
+    return x;
+}
+
+static enum ctl_exit cmd_cluster_enrolments(struct ctl *ctl)
+{
+    Advisor__V1__ListEnrolmentsRequest q = ADVISOR__V1__LIST_ENROLMENTS_REQUEST__INIT;
+    char name[300];
+
+    q.parent = (char *) (uintptr_t) parent(ctl->args->word[0], name);
+    LIST(ctl, FleetService, ListEnrolments, q, Advisor__V1__ListEnrolmentsResponse,
+         &advisor__v1__list_enrolments_response__descriptor, enrolments, n_enrolments, show_enrolments);
+}
+
+static enum ctl_exit cmd_cluster_revocations(struct ctl *ctl)
+{
+    Advisor__V1__ListRevocationsRequest q = ADVISOR__V1__LIST_REVOCATIONS_REQUEST__INIT;
+    char name[300];
+
+    q.parent = (char *) (uintptr_t) parent(ctl->args->word[0], name);
+    LIST(ctl, FleetService, ListRevocations, q, Advisor__V1__ListRevocationsResponse,
+         &advisor__v1__list_revocations_response__descriptor, revocations, n_revocations, show_revocations);
+}
+
+static enum ctl_exit cmd_cluster_revoke(struct ctl *ctl)
+{
+    Advisor__V1__RevokeAgentRequest q = ADVISOR__V1__REVOKE_AGENT_REQUEST__INIT;
+    const char *serial = ctl->args->option[OPT_SERIAL], *before = ctl->args->option[OPT_BEFORE],
+               *reason = ctl->args->option[OPT_REASON];
+    Google__Protobuf__Timestamp t = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
+    Advisor__V1__RevokeAgentResponse *m;
+    char name[300], id[ADV_UUID_SIZE];
+    struct adv_err err = { 0 };
+    struct failure f;
+    int64_t before_us;
+    enum ctl_exit x;
+
+    if (serial && before)
+        return bad_usage("--serial and --before: give one of them");
+    if (before && adv_rfc3339_parse(before, &before_us, &err) < 0) {
+        adv_err_wrap(&err, "--before");
+        return bad_usage(err.msg);
+    }
+    if (before) {
+        t.seconds = before_us / 1000000;
+        t.nanos = (int32_t) (before_us % 1000000) * 1000;
+        q.before_time = &t;
+    }
+    request_id(id);
+    q.request_id = id;
+    q.name = (char *) (uintptr_t) parent(ctl->args->word[0], name);
+    q.serial = (char *) (uintptr_t) (serial ? serial : "");
+    q.reason = (char *) (uintptr_t) (reason ? reason : "");
+    if (client_call(ctl->client, PATH(FleetService, RevokeAgent), &q.base, &advisor__v1__revoke_agent_response__descriptor,
+                    (ProtobufCMessage **) &m, &f) < 0)
+        return failed(ctl, &f);
+    x = !m->revocation     ? CTL_EXIT_REFUSED :
+        want_json(ctl)     ? json(&m->revocation->base) :
+                             printed(show_revocations(&ctl->screen, &m->revocation, 1));
+    protobuf_c_message_free_unpacked(&m->base, NULL);
+    return x;
+}
+
+/* ---- clusters ----------------------------------------------------------------------------------------------------- */
+
 static enum ctl_exit cmd_cluster_create(struct ctl *ctl)
 {
     Advisor__V1__CreateClusterRequest q = ADVISOR__V1__CREATE_CLUSTER_REQUEST__INIT;
@@ -230,7 +391,7 @@ static enum ctl_exit cmd_cluster_create(struct ctl *ctl)
         return failed(ctl, &f);
     x = m->cluster ? show_one_cluster(ctl, m->cluster) : CTL_EXIT_REFUSED;
     protobuf_c_message_free_unpacked(&m->base, NULL);
-    return x;
+    return x == CTL_EXIT_OK && (ctl->args->option[OPT_OUT] || ctl->args->option[OPT_VALID]) ? cmd_cluster_enrol(ctl) : x;
 }
 
 /* ---- mode ------------------------------------------------------------------------------------------------------- */
@@ -537,6 +698,10 @@ enum ctl_exit command_run(struct ctl *ctl)
         [CMD_CLUSTER_CREATE] = cmd_cluster_create,
         [CMD_CLUSTER_GET] = cmd_cluster_get,
         [CMD_NODES] = cmd_nodes,
+        [CMD_CLUSTER_ENROL] = cmd_cluster_enrol,
+        [CMD_CLUSTER_ENROLMENTS] = cmd_cluster_enrolments,
+        [CMD_CLUSTER_REVOKE] = cmd_cluster_revoke,
+        [CMD_CLUSTER_REVOCATIONS] = cmd_cluster_revocations,
         [CMD_JOBS] = cmd_jobs,
         [CMD_JOB] = cmd_job,
         [CMD_ADVICE] = cmd_advice,

@@ -8,6 +8,8 @@ static const struct adv_config_row rows[] = {
     ADV_CONFIG_STRING(S, server, "server", "127.0.0.1:16443", NEXT, "The control plane: HOST:PORT or unix:PATH."),
     ADV_CONFIG_PATH(S, cert, "cert", "", NEXT, "Your certificate, PEM."),
     ADV_CONFIG_PATH(S, key, "key", "", NEXT, "Its private key, PEM."),
+    ADV_CONFIG_PATH(S, token_file, "token_file", "", NEXT,
+                    "File with a bearer token (JSON web token) that says who you are, in place of a certificate."),
     ADV_CONFIG_PATH(S, ca, "ca", "", NEXT, "Authority that signs the server's certificate, PEM; none: the system's."),
     ADV_CONFIG_STRING(S, server_name, "server_name", "", NEXT,
                       "Name that the server's certificate must carry; none: the host of server."),
@@ -24,6 +26,10 @@ static int check(const void *values, struct adv_err *err)
     if (!*c->cert != !*c->key) {
         (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "cert and key come together: %s is missing", *c->cert ? "key" : "cert");
         return adv_err_field(err, *c->cert ? "key" : "cert");
+    }
+    if (c->insecure && *c->token_file) {
+        (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "token_file: a token is sent over TLS only");
+        return adv_err_field(err, "token_file");
     }
     if (c->insecure && *c->cert) {
         (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "insecure: expected no certificate beside it");

@@ -11,6 +11,7 @@ enum ctl_output { CTL_OUTPUT_TABLE, CTL_OUTPUT_JSON };
 struct ctl_config {
     char *server;
     char *cert;
+    char *token_file;
     char *key;
     char *ca;
     char *server_name;

@@ -195,6 +195,51 @@ int show_nodes(const struct screen *s, Advisor__V1__Node *const *v, size_t n)
     return put_table(s, &tab, 0);
 }
 
+int show_enrolments(const struct screen *s, Advisor__V1__Enrolment *const *v, size_t n)
+{
+    static const char *const heads[] = { "ENROLMENT", "MADE", "BY", "STATE", "CERTIFICATE", NULL };
+    char t[TEXT_TIME_SIZE];
+    ADV_AUTO_DONE(table) tab;
+
+    table_init(&tab, heads);
+    for (size_t i = 0; i < n; i++) {
+        const Advisor__V1__Enrolment *e = v[i];
+
+        table_cell(&tab, "%s", e->id);
+        table_cell(&tab, "%s", text_clock(show_time_us(e->create_time), t));
+        table_cell(&tab, "%s", e->principal);
+        if (e->voided)
+            table_cell(&tab, "void");
+        else if (e->redeem_time)
+            table_cell(&tab, "used %s", text_clock(show_time_us(e->redeem_time), t));
+        else if (show_time_us(e->expire_time) <= s->now_us)
+            table_cell(&tab, "expired");
+        else
+            table_cell(&tab, "open until %s", text_clock(show_time_us(e->expire_time), t));
+        table_cell(&tab, "%s", or_dash(e->serial));
+    }
+    return put_table(s, &tab, 0);
+}
+
+int show_revocations(const struct screen *s, Advisor__V1__Revocation *const *v, size_t n)
+{
+    static const char *const heads[] = { "WHEN", "BY", "CERTIFICATES", "REASON", NULL };
+    char t[TEXT_TIME_SIZE];
+    ADV_AUTO_DONE(table) tab;
+
+    table_init(&tab, heads);
+    for (size_t i = 0; i < n; i++) {
+        table_cell(&tab, "%s", text_clock(show_time_us(v[i]->create_time), t));
+        table_cell(&tab, "%s", v[i]->principal);
+        if (*v[i]->serial)
+            table_cell(&tab, "%s", v[i]->serial);
+        else
+            table_cell(&tab, "all issued before %s", text_clock(show_time_us(v[i]->before_time), t));
+        table_cell(&tab, "%s", v[i]->reason);
+    }
+    return put_table(s, &tab, 0);
+}
+
 /* ---- jobs ------------------------------------------------------------------------------------------------------- */
 
 /* The scheduler's reason word; Slurm says "None" for none. */

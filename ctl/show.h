@@ -34,6 +34,8 @@ adv_must_check int show_parse_word(const ProtobufCEnumDescriptor *type, const ch
 adv_must_check int show_clusters(const struct screen *s, Advisor__V1__Cluster *const *v, size_t n);
 adv_must_check int show_cluster(const struct screen *s, const Advisor__V1__Cluster *c);
 adv_must_check int show_nodes(const struct screen *s, Advisor__V1__Node *const *v, size_t n);
+adv_must_check int show_enrolments(const struct screen *s, Advisor__V1__Enrolment *const *v, size_t n);
+adv_must_check int show_revocations(const struct screen *s, Advisor__V1__Revocation *const *v, size_t n);
 adv_must_check int show_jobs(const struct screen *s, Advisor__V1__Job *const *v, size_t n);
 adv_must_check int show_timeline(const struct screen *s, const Advisor__V1__GetJobTimelineResponse *t);
 adv_must_check int show_advice_list(const struct screen *s, Advisor__V1__Advice *const *v, size_t n);

@@ -58,11 +58,56 @@ def own_cluster(name, mode=None):
 def refusals_are_explained():
     own_cluster("one")
     ctl("cluster", "create", "other", rc=1, err=["PERMISSION_DENIED", "ROLE_TOO_LOW", "needs role admin"])
+    ctl("cluster", "enrol", "one", "--out", "-", who="admin:root", rc=1, err=["FAILED_PRECONDITION", "NO_AGENT_CA"])
+    ctl("cluster", "enrol", "one", "--valid", "1", rc=2, err="--valid")
+    ctl("cluster", "enrol", "one", "--out", "/dev/null", rc=2, err="is there already")
+    ctl("cluster", "revoke", "one", "--serial", "xyz", who="admin:root", rc=1, err=["SERIAL_MALFORMED", "serial"])
+    ctl("cluster", "revoke", "one", "--serial", "1", "--before", "2026-01-01T00:00:00Z", rc=2, err="give one of them")
+    ctl("cluster", "revoke", "one", "--before", "yesterday", rc=2, err="--before")
+    out = ctl("cluster", "revoke", "one", "--serial", "AB:CD", "--reason", "lost", who="admin:root")
+    assert "abcd" in out and "lost" in out, out
+    assert "abcd" in ctl("cluster", "revocations", "one", who="admin:root")
+    assert json.loads(ctl("cluster", "enrolments", "one", "-o", "json", who="admin:root")) == {"enrolments": [], "nextPageToken": ""}
     ctl("cluster", "create", "one", who="admin:root", rc=1, err=["ALREADY_EXISTS", "CLUSTER_EXISTS"])
     ctl("cluster", "create", "Not Valid", who="admin:root", rc=1, err=["INVALID_ARGUMENT", "field: cluster_id"])
     ctl("job", "one/5", rc=1, err=["NOT_FOUND", "JOB_NOT_FOUND"])
     ctl("nodes", "nowhere", rc=1, err="CLUSTER_NOT_FOUND")
     ctl("watch", "--since", "nonsense", rc=1, err=["RESUME_TOKEN_INVALID", "field: resume_token"])
+
+
+@case
+def a_token_in_place_of_a_certificate():
+    from advtoken import Idp
+    ca = advstack.Ca(f"{d.dir}/idp-ca", "idp-ca")
+    idp = Idp(ca, f"{d.dir}/idp")
+    idp.add_key("one")
+    bindings = f"{d.dir}/auth.yaml"
+    with open(bindings, "w") as f:
+        f.write(f"issuers:\n  - {{alias: corp, issuer: 'https://idp.test', audience: [advisor], keys: '{idp.url}', ca: {ca.cert}}}\n"
+                "bindings:\n  - {principals: ['jwt:corp:alice'], role: operator}\n")
+    t = advstack.Advisord(**{"auth.bindings": bindings})
+    api.FleetServiceStub(t.channel("admin:root")).CreateCluster(api.CreateClusterRequest(cluster_id="tok"), timeout=10)
+    path = f"{d.dir}/token"
+    with open(path, "w") as f:
+        f.write(idp.token("one") + "\n")
+    there = ["--server", f"127.0.0.1:{t.port}", "--ca", t.ca.cert, "--token-file", path]
+    wait_for("the issuer's keys", lambda: "tok" in run_ctl(*there, "clusters").stdout, 20)
+    assert "observe" in ctl(*there, "mode", "tok", "observe", "--reason", "by token", who=None)
+    assert "jwt:corp:alice" in ctl(*there, "audit", "--cluster", "tok", who=None)
+    with open(path, "w") as f:
+        f.write(idp.token("one", exp=1))
+    ctl(*there, "clusters", who=None, rc=1, err=["UNAUTHENTICATED", "TOKEN_EXPIRED"])
+    with open(path, "w") as f:
+        f.write("two words")
+    ctl(*there, "clusters", who=None, rc=1, err="expected one token")
+    ctl("--insecure", "--token-file", path, "clusters", who=None, rc=2, err="over TLS only")
+    t.stop()
+    idp.stop()
+
+
+def run_ctl(*args):
+    return subprocess.run([os.environ["ADVISORCTL"], *args], env=settings(None), capture_output=True, text=True, timeout=60,
+                          stdin=subprocess.DEVNULL)
 
 
 @case
