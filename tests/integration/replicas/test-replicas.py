@@ -1,0 +1,285 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Replicas that share one MariaDB: who owns a cluster, and what its owner, its database or its way to either dies of.
+
+Every case has clusters of its own; the replicas are shared by those that leave them whole."""
+import os
+import signal
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+
+import advmaria
+import advstack
+from advlab import wait_for
+from advreplicas import Replicas, knock
+from advstack import refused
+
+if not advmaria.available():
+    print("skip: needs MariaDB's server and client")
+    sys.exit(77)
+
+api = advstack.stubs()
+import grpc  # noqa: E402  (after the stubs, which keep generated packages out of its way)
+
+fleet = Replicas(api)
+A, B = 0, 1
+
+
+def who(i):
+    """The id under which replica i stands in the database: the owner of what it was made to own."""
+    return ids[i]
+
+
+def find_ids():
+    """Each replica's id: a cluster goes to where its agent knocks."""
+    got = []
+    for i in (A, B):
+        name = f"id-{i}"
+        fleet.create(name, i)
+        agent = knock(fleet, name, i)
+        got.append(fleet.wait_owned(name)[0])
+        agent.close()
+    assert got[0] != got[1], got
+    return got
+
+
+ids = find_ids()
+
+
+def at(i, cluster, timeout=30):
+    wait_for(f"{cluster} to be owned by replica {i}", lambda: (fleet.owner(cluster) or [""])[0] == who(i), timeout)
+
+
+# ---- one fleet, any replica ------------------------------------------------------------------------------------------
+
+def every_replica_takes_writes_and_shows_them():
+    agent = None
+    fleet.create("shared", A)
+    agent = knock(fleet, "shared", B)  # so B owns it, whatever was before
+    at(B, "shared")
+    for i, mode in ((A, api.MODE_ACT), (B, api.MODE_APPROVE), (A, api.MODE_OFF)):
+        r = fleet.fleet(i).SetClusterMode(api.SetClusterModeRequest(name="clusters/shared", mode=mode), timeout=20)
+        assert r.cluster.mode == mode
+        # who wrote it sees it at once; the other within the time of a poll
+        assert fleet.mode("shared", i) == mode
+        wait_for("the other replica to show it", lambda: fleet.mode("shared", 1 - i) == mode, 10)
+    agent.close()
+
+
+def errors_of_the_owner_reach_the_caller_of_another_replica():
+    fleet.create("errors", A)
+    agent = knock(fleet, "errors", B)
+    at(B, "errors")
+    e = refused(lambda: fleet.fleet(A).SetClusterMode(
+        api.SetClusterModeRequest(name="clusters/errors", mode=99), timeout=20), grpc.StatusCode.INVALID_ARGUMENT, "MODE_MALFORMED")
+    assert "OFF, OBSERVE, APPROVE or ACT" in e.details(), e.details()
+    etag = fleet.fleet(A).GetCluster(api.GetClusterRequest(name="clusters/errors"), timeout=10).cluster.etag
+    fleet.fleet(B).SetClusterMode(api.SetClusterModeRequest(name="clusters/errors", mode=api.MODE_ACT, etag=etag), timeout=20)
+    refused(lambda: fleet.fleet(A).SetClusterMode(
+        api.SetClusterModeRequest(name="clusters/errors", mode=api.MODE_OFF, etag=etag), timeout=20),
+        grpc.StatusCode.ABORTED, "ETAG_MISMATCH")
+    refused(lambda: fleet.fleet(A).CreateCluster(api.CreateClusterRequest(cluster_id="errors"), timeout=20),
+            grpc.StatusCode.ALREADY_EXISTS, "CLUSTER_EXISTS")
+    agent.close()
+
+
+def a_request_id_counts_at_every_replica():
+    fleet.create("once", A)
+    agent = knock(fleet, "once", B)
+    at(B, "once")
+    q = dict(name="clusters/once", mode=api.MODE_ACT, request_id="the-same", reason="x")
+    for i in (A, B, A):
+        fleet.fleet(i).SetClusterMode(api.SetClusterModeRequest(**q), timeout=20)
+    refused(lambda: fleet.fleet(A).SetClusterMode(api.SetClusterModeRequest(**{**q, "mode": api.MODE_OFF}), timeout=20),
+            grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+    audit = api.AuditServiceStub(fleet.r[A].channel("reader:test"))
+    events = audit.ListAuditEvents(api.ListAuditEventsRequest(parent="clusters/once", verb="mode.set"), timeout=10).events
+    assert len(events) == 1, events
+    assert events[0].principal == "admin:root", events[0]
+    agent.close()
+
+
+def a_watch_goes_on_at_another_replica():
+    fleet.create("watched", A)
+    agent = knock(fleet, "watched", B)
+    at(B, "watched")
+    seen, token = [], ""
+    modes = [api.MODE_ACT, api.MODE_APPROVE, api.MODE_OBSERVE] * 4
+    for n, mode in enumerate(modes):
+        i = n % 2  # watch at one replica, write at the other
+        w = api.WatchServiceStub(fleet.r[i].channel("reader:test")).Watch(api.WatchRequest(
+            parent="clusters/watched", kinds=[api.RESOURCE_KIND_CLUSTER], resume_token=token), timeout=30)
+        fleet.fleet(1 - i).SetClusterMode(api.SetClusterModeRequest(name="clusters/watched", mode=mode), timeout=20)
+        for e in w:
+            token = e.resume_token or token
+            if e.type == api.WATCH_EVENT_TYPE_CHANGED:
+                seen.append((e.revision, e.cluster_resource.mode))
+                if e.cluster_resource.mode == mode:
+                    break
+        w.cancel()
+    revisions = [r for r, _ in seen]
+    assert revisions == sorted(set(revisions)), f"out of order or twice: {revisions}"
+    agent.close()
+
+
+def everything_of(i, cluster):
+    """All that replica i shows of a cluster, by name and without what only its owner knows."""
+    got = {}
+    for e in api.WatchServiceStub(fleet.r[i].channel("reader:test")).Watch(
+            api.WatchRequest(parent=f"clusters/{cluster}"), timeout=30):
+        if e.type == api.WATCH_EVENT_TYPE_SYNCED:
+            return got
+        got[(e.kind, e.name)] = getattr(e, e.WhichOneof("resource")).SerializeToString(deterministic=True)
+    raise AssertionError("the watch ended before it was synced")
+
+
+def jobs_and_what_became_of_them_are_followed():
+    class At:
+        """What FakeCluster wants of an advisord."""
+
+        def __init__(self, i):
+            self.r = fleet.r[i]
+
+        def channel(self, *a, **kw):
+            return self.r.channel(*a, **kw)
+
+    c = advstack.FakeCluster(api, At(B), "jobs", api.MODE_ACT, nodes=("n1", "n2", "n3", "n4"))
+    at(B, "jobs")
+    advice = c.fails("1")
+    assert advice.desired_state == api.DESIRED_STATE_RESTARTED, advice
+    for n in range(2, 30):
+        c.job(str(n), "RUNNING")
+    for n in range(2, 10):
+        c.gone(str(n))
+    c.job("1", "PENDING", restart_count=1, held=True)
+    wait_for("both replicas to show the same",
+             lambda: everything_of(A, "jobs") == everything_of(B, "jobs") and len(everything_of(A, "jobs")) > 60, 20)
+    # and the other one goes on with it as its owner
+    c.agent.close()
+    heir = knock(fleet, "jobs", A)
+    at(A, "jobs")
+    wait_for("the successor to be told of the advice", lambda: heir.all("welcome"), 10)
+    names = {a.name for a in api.AdviceServiceStub(fleet.r[A].channel("reader:test")).ListAdvice(
+        api.ListAdviceRequest(parent="clusters/jobs"), timeout=10).advice}
+    assert advice.name in names, names
+    heir.close()
+    assert "cannot be followed" not in open(f"{fleet.r[A].dir}/advisord.log", errors="replace").read()
+
+
+# ---- agents and ownership --------------------------------------------------------------------------------------------
+
+def ownership_goes_where_the_agent_is():
+    fleet.create("moves", A)
+    epochs = []
+    for i in (A, B, A):
+        agent = knock(fleet, "moves", i)
+        at(i, "moves")
+        e = agent.granted()
+        epochs.append((e.term, e.counter))
+        agent.close()
+    assert epochs == sorted(set(epochs)), epochs
+
+
+def the_same_agent_need_not_wait_for_its_own_ghost():
+    """Its old session at A is not known to be dead: it moves at once, and the ghost is ended."""
+    fleet.create("ghost", A)
+    ghost = knock(fleet, "ghost", A)
+    at(A, "ghost")
+    began = time.monotonic()
+    agent = knock(fleet, "ghost", B, instance="i2")
+    assert agent.granted()
+    at(B, "ghost")
+    e = ghost.wait_end(10)
+    advstack.has_reason(e, "NOT_OWNER")
+    assert time.monotonic() - began < fleet.OWNER_LEASE_S, "it waited for the lease to end"
+    agent.close()
+
+
+def another_agent_does_not_take_a_cluster_away():
+    fleet.create("held", A)
+    agent = knock(fleet, "held", A, "j1")
+    at(A, "held")
+    first = agent.granted()
+    other = fleet.agent("held", B, "j2")
+    advstack.has_reason(other.wait_end(20), "NOT_OWNER")
+    other.close()
+    at(A, "held")
+    assert agent.error is None and agent.told()[1].counter == first.counter
+    agent.close()
+    other = knock(fleet, "held", B, "j2")  # now it may
+    assert other.granted().counter > first.counter
+    other.close()
+
+
+def an_agent_that_was_another_s_successor_waits_for_its_lease():
+    """j1 holds the lease at A; A dies. j2 is granted one at B only after all that j1 was ever granted has run out."""
+    f = Replicas(api, db=fleet.db)
+    try:
+        f.create("heir", 0)
+        j1 = knock(f, "heir", 0, "j1")
+        j1.granted()
+        wait_for("a few heartbeats", lambda: len(j1.all("heartbeat_ack")) > 4)
+        f.r[0].kill()
+        died = time.monotonic()
+        j2 = knock(f, "heir", 1, "j2")
+        j2.granted(60)
+        waited = time.monotonic() - died
+        # the last heartbeat was answered at most 0.3 s before it died, and granted a whole action lease
+        assert waited > f.ACTION_LEASE_S - 0.4, f"granted after {waited:.2f} s"
+        assert j2.told()[1].counter > j1.told()[1].counter
+        j1.close()
+        j2.close()
+    finally:
+        f.db = advmaria_keep
+        f.stop()
+
+
+class Keep:
+    """A database that outlives the replicas of a case."""
+
+    def purge(self):
+        pass
+
+
+advmaria_keep = Keep()
+
+
+def no_grant_outlasts_the_ownership_behind_it():
+    """A lease is never longer than what is left of the replica's own."""
+    f = Replicas(api, db=fleet.db, **{"agent.lease": "3s", "store.ownership_lease": "4s"})
+    try:
+        f.create("bounded", 0)
+        agent = knock(f, "bounded", 0)
+        agent.granted()
+        until = float(f.db.sql("SELECT UNIX_TIMESTAMP(until_at) FROM owners WHERE cluster = 'bounded'")[0][0])
+        assert agent.wait("welcome").grant.lease_ms <= 3000
+        # the database is gone: what is granted shrinks, and ends before the ownership does
+        f.db.freeze()
+        try:
+            e = agent.wait_end(20)
+            assert e.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED), e
+        finally:
+            f.db.thaw()
+        assert until > 0
+        agent.close()
+    finally:
+        f.db = advmaria_keep
+        f.stop()
+
+
+cases = [every_replica_takes_writes_and_shows_them, errors_of_the_owner_reach_the_caller_of_another_replica,
+         a_request_id_counts_at_every_replica, jobs_and_what_became_of_them_are_followed, a_watch_goes_on_at_another_replica, ownership_goes_where_the_agent_is,
+         the_same_agent_need_not_wait_for_its_own_ghost, another_agent_does_not_take_a_cluster_away,
+         an_agent_that_was_another_s_successor_waits_for_its_lease, no_grant_outlasts_the_ownership_behind_it]
+
+
+def stops_clean():
+    fleet.stop()
+
+
+if __name__ == "__main__":
+    pick, sys.argv = sys.argv[1:], sys.argv[:1]  # groups or names; run() takes parts of names
+    advstack.run([c for c in cases if not pick or c.__name__ in pick] + [stops_clean])
