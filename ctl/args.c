@@ -329,15 +329,24 @@ void args_help(FILE *out, const struct command *command)
     help_exit_codes(out);
 }
 
-static void completion_words(FILE *out, const char *command)
+/* What may follow the first word of a command: second words of a group, then options of all that begin so. */
+static void completion_words(FILE *out, const char *first)
 {
-    size_t len = strlen(command);
+    size_t len = strlen(first);
+    unsigned seen = 0;
 
-    for (size_t i = 0; i < ADV_ARRAY_LEN(commands); i++)
-        if (strncmp(commands[i].name, command, len) == 0 && (commands[i].name[len] == '\0' || commands[i].name[len] == ' '))
-            for (int o = 0; o < OPT_COUNT; o++)
-                if (commands[i].options & BIT(o))
-                    (void) fprintf(out, " --%s", options[o].name);
+    for (size_t i = 0; i < ADV_ARRAY_LEN(commands); i++) {
+        const char *rest = commands[i].name + len;
+
+        if (strncmp(commands[i].name, first, len) != 0 || (*rest != '\0' && *rest != ' '))
+            continue;
+        seen |= commands[i].options;
+        if (*rest)
+            (void) fprintf(out, "%s", rest);
+    }
+    for (int o = 0; o < OPT_COUNT; o++)
+        if (seen & BIT(o))
+            (void) fprintf(out, " --%s", options[o].name);
 }
 
 void args_completion_bash(FILE *out)
@@ -371,15 +380,20 @@ void args_completion_bash(FILE *out)
         last = commands[i].name;
         last_len = len;
     }
-    (void) fprintf(out, "' ;;\n    cluster) words='create get' ;;\n    completion) words=bash ;;\n"
-                        "    mode) words='off observe approve act");
-    completion_words(out, "mode");
-    (void) fprintf(out, "' ;;\n");
+    (void) fprintf(out, "' ;;\n    completion) words=bash ;;\n");
+    last_len = 0;
     for (size_t i = 0; i < ADV_ARRAY_LEN(commands); i++) {
-        if (!commands[i].options || commands[i].id == CMD_MODE)
+        char first[32];
+        size_t len = strcspn(commands[i].name, " ");
+        bool same = len == last_len && strncmp(last, commands[i].name, len) == 0;
+
+        last = commands[i].name;
+        last_len = len;
+        if (same || (!commands[i].options && !commands[i].name[len]))
             continue;
-        (void) fprintf(out, "    %s) words='", commands[i].name);
-        completion_words(out, commands[i].name);
+        (void) snprintf(first, sizeof(first), "%.*s", (int) len, commands[i].name);
+        (void) fprintf(out, "    %s) words='%s", first, commands[i].id == CMD_MODE ? "off observe approve act" : "");
+        completion_words(out, first);
         (void) fprintf(out, "' ;;\n");
     }
     (void) fprintf(out, "    esac\n"
