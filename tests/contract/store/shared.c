@@ -911,6 +911,7 @@ Test(shared, a_deadlock_is_gone_through)
         (void) dbsync_close(s);
         cr_assert_eq(contract_number("SELECT count(*) FROM objects WHERE `key` LIKE '%s%%'", prefix), 2);
     }
+    cr_log_info("%d of 10 deadlocks went against the other side", theirs);
     cr_assert_eq(contract_number("SELECT last FROM sequence"), 21);
     close_store(a);
     close_store(b);
