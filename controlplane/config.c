@@ -122,7 +122,8 @@ static int check(const void *values, struct adv_err *err)
 
 const struct adv_config_table advisord_config_table = {
     .program = "advisord",
-    .about = "The control plane of Advisor: serves the Advisor API, judges attempts, gives advice.",
+    .about = "The control plane of Advisor: serves the Advisor API, judges attempts, gives advice.\n"
+             "`advisord [--config FILE] store help` tells what can be done with its store.",
     .env_prefix = "ADVISORD",
     .rows = rows,
     .n_rows = ADV_ARRAY_LEN(rows),

@@ -14,6 +14,7 @@
 #include "controlplane/auth/ca.h"
 #include "controlplane/config.h"
 #include "controlplane/rpc/serve.h"
+#include "controlplane/storetool.h"
 
 struct daemon {
     uv_loop_t *loop;
@@ -219,10 +220,20 @@ int main(int argc, char **argv)
 {
     struct daemon d = { .loop = uv_default_loop() };
     struct adv_err err = { 0 };
-    int code;
+    int code, rest;
 
-    if (!adv_config_main(&advisord_config_table, argc, argv, NULL, &d.config, &code))
+    if (!adv_config_main(&advisord_config_table, argc, argv, &rest, &d.config, &code))
         return code;
+    if (rest < argc) {
+        if (adv_streq(argv[rest], "store")) {
+            code = storetool_main(values(&d), argc - rest - 1, argv + rest + 1);
+        } else {
+            (void) fprintf(stderr, "advisord: unexpected argument \"%s\"\n", argv[rest]);
+            code = 2;
+        }
+        (void) adv_config_free(d.config);
+        return code;
+    }
     adv_log_init((enum adv_log_format) values(&d)->log_format, (enum adv_log_level) values(&d)->log_level, 2);
     if (start(&d, &err) < 0) {
         adv_error("main", "cannot start", ADV_FS("why", err.msg));
@@ -234,6 +245,7 @@ int main(int argc, char **argv)
              ADV_FS("tls", values(&d)->insecure ? "off" : "on"));
     (void) uv_run(d.loop, UV_RUN_DEFAULT);
     d.store = store_close(d.store);
+    (void) uv_run(d.loop, UV_RUN_DEFAULT); /* what it still had open */
     (void) ca_free(d.agent_ca);
     (void) watcher_rules_unref(d.rules);
     (void) adv_config_free(d.config);
