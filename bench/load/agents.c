@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "advisor/v1/fleet_service.pb-c.h"
+#include "advisor-agent/wire/codec.h"
 #include "bench/load/load.h"
 #include "common/clock.h"
 
@@ -513,40 +514,19 @@ static void agent_lost(struct agent *a, const char *why)
     a->due_us = now_us() + (int64_t) wire_backoff_ms(++a->attempts, BACKOFF_MIN_MS, BACKOFF_MAX_MS, random32()) * 1000;
 }
 
-/* google.rpc.RetryInfo in the status: its seconds and nanos, found without the whole of Any's types. */
-static int64_t retry_after_us(const struct wire_status *st)
-{
-    static const char type[] = "google.rpc.RetryInfo";
-    const uint8_t *p = memmem(st->details, st->details_len, type, sizeof(type) - 1), *end = st->details + st->details_len;
-    int64_t us = 0;
-
-    /* after the type's name: value (2, bytes) { retry_delay (1, message) { seconds (1), nanos (2) } } */
-    if (!p || end - p < (ptrdiff_t) sizeof(type) - 1 + 4)
-        return -1;
-    p += sizeof(type) - 1 + 4;
-    while (p < end && (*p == 0x08 || *p == 0x10)) {
-        int64_t unit = *p++ == 0x08 ? 1000000 : 0, v = 0;
-        for (unsigned shift = 0; p < end && shift < 63; shift += 7) {
-            v |= (int64_t) (*p & 0x7f) << shift;
-            if (!(*p++ & 0x80))
-                break;
-        }
-        us += unit ? v * unit : v / 1000;
-    }
-    return us;
-}
-
 static void on_session_closed(void *ctx, struct link_call *c, const struct wire_status *st)
 {
     struct agent *a = ctx;
-    int64_t after_us = retry_after_us(st);
+    struct wire_hints hints;
     char why[128];
 
     (void) snprintf(why, sizeof(why), "%.100s", st->message);
-    a->link = link_close(a->link);
+    wire_read_hints(st->details, st->details_len, &hints);
+    if (!adv_streq(hints.reason, "NOT_NOW")) /* then the connection is of use still, as the agent's own session.c has it */
+        a->link = link_close(a->link);
     agent_lost(a, why);
-    if (after_us >= 0)
-        a->due_us = now_us() + after_us + after_us / 4 * (random32() % 1000) / 1000;
+    if (hints.retry_after_ms >= 0)
+        a->due_us = now_us() + hints.retry_after_ms * 1000;
 }
 
 static void on_logs_message(void *ctx, struct link_call *c, const uint8_t *data, size_t len)
@@ -611,7 +591,8 @@ static void on_link_closed(void *ctx, const char *why)
     struct agent *a = ctx;
 
     a->link = NULL;
-    agent_lost(a, why);
+    if (a->state != IDLE)
+        agent_lost(a, why);
 }
 
 static const struct link_ops link_ops = { on_ready, on_link_closed };
@@ -622,6 +603,11 @@ static void agent_connect(struct agent *a)
     a->began_us = now_us();
     fl.connecting++;
     fl.tries++;
+    if (a->link) {
+        on_ready(a);
+        link_flush(a->link);
+        return;
+    }
     a->link = link_open(&load.env, a->cert, false, &link_ops, a);
 }
 

@@ -25,8 +25,8 @@
 
 #define ARRIVING_MAX_US    (30 * INT64_C(1000000)) /* a slow one keeps its place no longer */
 #define ARRIVING_PER_AGENT 4 /* sessions of one cluster: one that was lost, one that comes, and both of a second agent */
-#define RETRY_MIN_MS       500
-#define RETRY_SPREAD_MS    1500
+#define RETRY_MIN_MS       250
+#define RETRY_SPREAD_MS    750
 
 struct agent_session {
     struct api_call *call;
