@@ -497,10 +497,11 @@ static void on_batch(struct session *s, const advisor_v1_AdviceBatch *b)
 
 static void on_heartbeat_ack(struct session *s, const advisor_v1_HeartbeatAck *a)
 {
-    if (a->id == 0 || a->id > s->heartbeat_id || s->sent[a->id % SENT_MAX].id != a->id)
+    /* Unasked ones repeat the last id, 0 before the first heartbeat: counted from the Hello then. */
+    if (a->id > s->heartbeat_id || (a->id != 0 && s->sent[a->id % SENT_MAX].id != a->id))
         return;
     s->granted = a->has_grant;
-    s->ops->heartbeat_ack(s->ctx, a, s->sent[a->id % SENT_MAX].boot_us);
+    s->ops->heartbeat_ack(s->ctx, a, a->id ? s->sent[a->id % SENT_MAX].boot_us : s->hello_boot_us);
     if (s->state == ACTIVE && a->has_grant && !s->logs)
         open_logs(s);
     pump(s);
