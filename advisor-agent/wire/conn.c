@@ -17,6 +17,7 @@
 #include "advisor-agent/wire/wire.h"
 
 #include <netdb.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +36,8 @@
 #define WRITE_BYTES (64u * 1024)
 /* One TLS record. */
 #define READ_BYTES (16u * 1024)
+/* Most that may wait in the kernel: what is written later, a heartbeat, waits behind it. */
+#define UNSENT_BYTES (128 * 1024)
 
 struct link {
     struct wire_conn *conn; /* NULL: closing */
@@ -435,6 +438,15 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         rearm(link->conn);
 }
 
+static void limit_unsent(struct link *link)
+{
+    const int bytes = UNSENT_BYTES;
+    uv_os_fd_t fd;
+
+    if (link->u.handle.type == UV_TCP && uv_fileno(&link->u.handle, &fd) == 0)
+        (void) setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof(bytes));
+}
+
 static void on_connected(uv_connect_t *req, int status)
 {
     struct link *link = req->data;
@@ -456,6 +468,7 @@ static void on_connected(uv_connect_t *req, int status)
         return;
     }
     conn->heard_ms = now_ms();
+    limit_unsent(link);
     r = uv_read_start(&link->u.stream, on_alloc, on_read);
     if (r < 0)
         r = adv_err_set(&err, ADV_UNAVAILABLE, "read: %s", uv_strerror(r));
