@@ -35,6 +35,7 @@
 
 #define SAFE_US     10000000
 #define BORN_SLACK_S 2 /* two clocks, and a file may be made before the start is written down */
+#define TELL_US     1000000 /* a count that only rises is told this often at most */
 
 struct mark {
     int64_t at_us;
@@ -66,6 +67,8 @@ struct attempt_log {
     advisor_v1_TelemetryState told;
     char told_reason[128];
     uint64_t told_dropped;
+    int64_t told_us;
+    bool untold; /* the count has risen since */
     UT_hash_handle hh;
 };
 
@@ -129,8 +132,11 @@ static void report(struct attempt_log *l)
     m.state = worst == TAIL_STATE_COMPLETE  ? advisor_v1_TelemetryState_TELEMETRY_STATE_COMPLETE
               : worst == TAIL_STATE_PARTIAL ? advisor_v1_TelemetryState_TELEMETRY_STATE_PARTIAL
                                             : advisor_v1_TelemetryState_TELEMETRY_STATE_LOST;
-    if (m.state == l->told && m.dropped_bytes == l->told_dropped && strcmp(m.reason, l->told_reason) == 0)
+    bool same = m.state == l->told && strcmp(m.reason, l->told_reason) == 0;
+    l->untold = same && m.dropped_bytes != l->told_dropped && adv_mono_us() - l->told_us < TELL_US;
+    if (l->untold || (same && m.dropped_bytes == l->told_dropped))
         return;
+    l->told_us = adv_mono_us();
     l->told = m.state;
     l->told_dropped = m.dropped_bytes;
     memcpy(l->told_reason, m.reason, sizeof(l->told_reason));
@@ -177,6 +183,8 @@ void logs_acked(struct agent *a)
 
     a->acked_us = now;
     for (struct attempt_log *l = a->logs; l; l = l->hh.next) {
+        if (l->untold)
+            report(l);
         for (int i = 0; i < 2; i++) {
             struct stream *s = &l->streams[i];
             if (!s->begun || now - s->next.at_us < SAFE_US)

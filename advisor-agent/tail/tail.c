@@ -79,6 +79,7 @@ struct tail_watch {
     size_t path_len;
     uint64_t offset; /* of the next byte expected from the helper; may be TAIL_START_AT_END */
     uint64_t delivered;
+    uint64_t counted; /* behind the last byte that came or was counted as left out */
     void *user;
     bool start_known;
     const char *start_reason; /* if it is not known */
@@ -479,7 +480,7 @@ static struct tail_watch *find_watch(struct helper *h, uint32_t id)
 /* Returns false if the process broke the rules. */
 static bool handle_data(struct helper *h, struct tail_watch *w, const struct tail_frame *in)
 {
-    uint64_t offset = tail_get(in->payload, 8), dropped = 0;
+    uint64_t offset = tail_get(in->payload, 8), dropped = 0, known;
     size_t len = in->len - 8;
 
     if (len > h->credit)
@@ -491,9 +492,12 @@ static bool handle_data(struct helper *h, struct tail_watch *w, const struct tai
     if (offset + len < offset || offset < w->offset || !w->opened_once)
         return false;
     dropped = offset - w->offset;
+    known = w->offset > w->counted ? w->offset : w->counted; /* after a rewind the same gap may come again */
     w->offset = offset + len;
-    w->dropped += dropped;
-    if (dropped) {
+    if (w->offset > w->counted)
+        w->counted = w->offset;
+    if (offset > known) {
+        w->dropped += offset - known;
         judge(w);
         w->changed = true;
     }
@@ -538,7 +542,7 @@ static bool handle(struct helper *h, const struct tail_frame *in)
         if (!w)
             break;
         /* Bytes still queued here belong to the old content; they are kept in order. */
-        w->offset = 0;
+        w->offset = w->counted = 0;
         if (m->ops->on_restart)
             m->ops->on_restart(m->ctx, w, in->type == TAIL_FRAME_ROTATED);
         break;
