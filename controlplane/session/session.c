@@ -32,6 +32,7 @@
 #define FOCUS_MAX        64 /* agent_service.options: Focus.job_ids */
 #define STALE_SCHED_MS   90000 /* the agent cannot see its scheduler for this long: say so */
 #define FOCUS_FOR_MS     600000
+#define TICK_US          1000000 /* session_tick() comes this often */
 
 enum session_state { SESSION_NEW, SESSION_HELLO, SESSION_ACTIVE, SESSION_STANDBY, SESSION_ENDED };
 
@@ -56,7 +57,7 @@ struct session {
     uint64_t orders_through;
     bool answered; /* a Pull of this session was answered */
     enum adv_mode mode_told;
-    int64_t heard_mono_us;
+    int64_t heard_mono_us, ticked_mono_us;
     char *focus; /* the set as told last, NULL for none */
     int64_t focus_mono_us;
     const Advisor__V1__SessionRequest *msg; /* under way */
@@ -142,6 +143,13 @@ static void refuse(struct session *s, enum adv_code code, const char *reason, co
     va_end(ap);
     (void) adv_err_set_reason(&err, code, reason, "%s", text);
     end_with(s, &err);
+}
+
+/* What the agent is to obey. A store that was found behind its journal is met with observation until a person sets the mode
+ * again, whatever is stored. */
+static enum adv_mode mode_of(const struct cluster *c)
+{
+    return c->epoch_warning && c->mode > MODE_OBSERVE ? MODE_OBSERVE : c->mode;
 }
 
 static struct event base_event(const struct session *s, enum event_type type)
@@ -236,10 +244,10 @@ static void send_heartbeat_ack(struct session *s, struct cluster *c, bool fresh)
 
     adv_arena_init(&ar, ARENA_BYTES);
     ack.id = s->heartbeat_id;
-    ack.cluster_mode = (Advisor__V1__Mode) c->mode;
+    ack.cluster_mode = (Advisor__V1__Mode) mode_of(c);
     if (s->state == SESSION_ACTIVE && fleet_lease_left_us(c, s->session_id, s->ops->mono_us(s->ctx)) > 0)
         ack.grant = shape_grant(s, &ar, c, fresh, fresh);
-    s->mode_told = c->mode;
+    s->mode_told = mode_of(c);
     m.message_case = ADVISOR__V1__SESSION_RESPONSE__MESSAGE_HEARTBEAT_ACK;
     m.heartbeat_ack = &ack;
     s->ops->send(s->ctx, &m);
@@ -259,7 +267,7 @@ static void send_welcome(struct session *s, struct cluster *c, bool granted, boo
     w.heartbeat_interval_ms = s->heartbeat_interval_ms;
     w.silence_timeout_ms = s->silence_timeout_ms;
     w.send_snapshot = granted && !resumed;
-    w.cluster_mode = (Advisor__V1__Mode) c->mode;
+    w.cluster_mode = (Advisor__V1__Mode) mode_of(c);
     if (granted)
         w.grant = shape_grant(s, &ar, c, true, settle);
     else
@@ -268,7 +276,7 @@ static void send_welcome(struct session *s, struct cluster *c, bool granted, boo
         refuse(s, ADV_RESOURCE_EXHAUSTED, "NO_MEMORY", "no memory for the welcome");
         return;
     }
-    s->mode_told = c->mode;
+    s->mode_told = mode_of(c);
     m.message_case = ADVISOR__V1__SESSION_RESPONSE__MESSAGE_WELCOME;
     m.welcome = &w;
     s->ops->send(s->ctx, &m);
@@ -389,7 +397,7 @@ void session_changed(struct session *s)
     c = fleet_find_cluster(s->ops->fleet(s->ctx), s->cluster);
     if (!c)
         return;
-    if (c->mode != s->mode_told)
+    if (mode_of(c) != s->mode_told)
         send_heartbeat_ack(s, c, false);
     if (s->state == SESSION_ACTIVE) {
         send_focus(s, c);
@@ -576,7 +584,7 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
         return;
     }
     stale = hb->observation_age_ms > STALE_SCHED_MS;
-    obeyed = (enum adv_mode) hb->cluster_mode == c->mode && !hb->write_in_flight;
+    obeyed = (enum adv_mode) hb->cluster_mode == mode_of(c) && !hb->write_in_flight;
     if (hb->ceiling || stale != (c->agent_state == AGENT_SCHEDULER_UNAVAILABLE) || (!c->mode_effective_us && obeyed)) {
         ev = base_event(s, EV_AGENT_REPORT);
         ev.u.report.instance_id = s->session_id;
@@ -857,9 +865,15 @@ void session_message(struct session *s, const Advisor__V1__SessionRequest *msg)
 
 void session_tick(struct session *s)
 {
+    int64_t now_us = s->ops->mono_us(s->ctx), late_us = now_us - s->ticked_mono_us - TICK_US;
+
+    /* A loop that was held up, or a host that slept, has not listened either: what was said meanwhile is still to be read. */
+    if (s->ticked_mono_us && late_us > TICK_US / 2)
+        s->heard_mono_us += late_us;
+    s->ticked_mono_us = now_us;
     if (s->state == SESSION_ENDED || s->closed || s->msg)
         return;
-    if (s->ops->mono_us(s->ctx) - s->heard_mono_us > (int64_t) s->silence_timeout_ms * 1000)
+    if (now_us - s->heard_mono_us > (int64_t) s->silence_timeout_ms * 1000)
         refuse(s, ADV_DEADLINE_EXCEEDED, "AGENT_SILENT", "nothing heard for %u ms", s->silence_timeout_ms);
 }
 

@@ -231,6 +231,8 @@ static void say(struct peer *p, const Advisor__V1__SessionRequest *m)
     run(p);
 }
 
+static Advisor__V1__Epoch *seen_epoch; /* Hello's highest */
+
 static void say_hello_as(struct peer *p, const char *cl, const char *instance, const char *journal, const char *version)
 {
     Advisor__V1__SessionRequest m = ADVISOR__V1__SESSION_REQUEST__INIT;
@@ -246,6 +248,7 @@ static void say_hello_as(struct peer *p, const char *cl, const char *instance, c
     h.api_versions = versions;
     h.n_api_versions = 1;
     h.ceiling = &c;
+    h.highest_epoch = seen_epoch;
     m.message_case = ADVISOR__V1__SESSION_REQUEST__MESSAGE_HELLO;
     m.hello = &h;
     say(p, &m);
@@ -912,7 +915,55 @@ Test(session, a_new_mode_is_told_at_once)
     close_peer(&p);
 }
 
+Test(session, a_store_that_is_behind_is_met_with_observation)
+{
+    Advisor__V1__Epoch e = ADVISOR__V1__EPOCH__INIT;
+    struct event ev = { .type = EV_SET_MODE, .cluster = "a" };
+    struct peer p;
+
+    ev.u.set_mode.mode = MODE_ACT;
+    cr_assert_eq(apply(&ev, NULL), 0);
+    e.term = 7;
+    seen_epoch = &e;
+    open_peer(&p, "s1");
+    say_hello(&p, "j1");
+    seen_epoch = NULL;
+    cr_assert_eq(LAST(&p, WELCOME)->welcome->grant->epoch->term, 8);
+    cr_assert_eq(LAST(&p, WELCOME)->welcome->cluster_mode, ADVISOR__V1__MODE__MODE_OBSERVE);
+    drop_sent(&p);
+    session_changed(p.session);
+    cr_assert_null(LAST(&p, HEARTBEAT_ACK), "told already");
+    cr_assert_eq(apply(&ev, NULL), 0); /* a person confirms */
+    session_changed(p.session);
+    cr_assert_eq(LAST(&p, HEARTBEAT_ACK)->heartbeat_ack->cluster_mode, ADVISOR__V1__MODE__MODE_ACT);
+    close_peer(&p);
+}
+
 /* ---- ends ------------------------------------------------------------------------------------------------------- */
+
+static void pass_seconds(struct peer *p, int n)
+{
+    while (n-- > 0) {
+        now_us += 1000000;
+        session_tick(p->session);
+    }
+}
+
+/* What an agent said while the loop did not listen is still to be read. */
+Test(session, a_loop_that_was_held_up_blames_nobody)
+{
+    struct peer p;
+
+    open_peer(&p, "s1");
+    say_hello(&p, "j1");
+    pass_seconds(&p, 9);
+    now_us += 3600 * 1000000LL;
+    session_tick(p.session);
+    cr_assert_not(p.failed);
+    pass_seconds(&p, 1);
+    cr_assert(p.failed, "but one that says nothing after that is silent");
+    close_peer(&p);
+}
 
 Test(session, silence)
 {
@@ -920,15 +971,12 @@ Test(session, silence)
 
     open_peer(&p, "s1");
     say_hello(&p, "j1");
-    now_us += 9000000;
-    session_tick(p.session);
+    pass_seconds(&p, 9);
     cr_assert_not(p.failed);
     say_heartbeat(&p, 1, true);
-    now_us += 9000000;
-    session_tick(p.session);
+    pass_seconds(&p, 10);
     cr_assert_not(p.failed);
-    now_us += 1500000;
-    session_tick(p.session);
+    pass_seconds(&p, 1);
     cr_assert(p.failed && p.why.code == ADV_DEADLINE_EXCEEDED);
     session_tick(p.session);
     close_peer(&p);
