@@ -283,6 +283,7 @@ static int show_attempts(const struct screen *s, Advisor__V1__Attempt *const *v,
     for (size_t i = 0; i < n; i++) {
         const Advisor__V1__Attempt *a = v[i];
         int64_t start = show_time_us(a->start_time), end = show_time_us(a->end_time);
+        char left_out[48] = "";
 
         table_cell(&tab, "%" PRIu32, a->index);
         table_cell(&tab, "%s", a->unseen ? "not seen" : WORD(job_state, a->state, w));
@@ -295,8 +296,11 @@ static int show_attempts(const struct screen *s, Advisor__V1__Attempt *const *v,
         table_cell(&tab, "%s", or_dash(a->nodes));
         table_cell(&tab, "%s", start ? text_clock(start, t) : "-");
         table_cell(&tab, "%s", start ? text_span((end ? end : s->now_us) - start, t) : "-");
-        table_cell(&tab, "%s%s%s", WORD(telemetry_state, a->telemetry, w), *a->telemetry_reason ? ": " : "",
-                   a->telemetry_reason);
+        if (a->telemetry_dropped_bytes)
+            (void) snprintf(left_out, sizeof(left_out), " (%llu bytes left out)",
+                            (unsigned long long) a->telemetry_dropped_bytes);
+        table_cell(&tab, "%s%s%s%s", WORD(telemetry_state, a->telemetry, w), *a->telemetry_reason ? ": " : "",
+                   a->telemetry_reason, left_out);
         table_cell(&tab, a->resumed_from_step ? "step %" PRIu64 : "-", a->resumed_from_step);
         table_cell(&tab, a->last_step ? "%" PRIu64 : "-", a->last_step);
         table_cell(&tab, a->last_checkpoint_step ? "%" PRIu64 : "-", a->last_checkpoint_step);

@@ -35,13 +35,20 @@ struct agent_session {
     int64_t opened_mono_us;
     unsigned n_revocations; /* of its cluster, when its certificate was last compared with them */
     struct agent_group *group; /* NULL: its cluster is not known before Hello */
+    struct agent_push *push; /* its log stream */
     struct agent_session *prev, *next;
     struct agent_session *group_prev, *group_next;
 };
 
+/* A log stream lives as long as its session, and a session has one: what an older one still has on its way would read as
+ * a file that begins anew. A message is scanned as work (logs.c); only then the next is asked for. */
 struct agent_push {
+    struct log_work work;
     struct api_call *call;
     struct agent_group *group; /* of the session named by the first message; NULL before it */
+    struct agent_session *as; /* NULL before the first message, and after the end */
+    const Advisor__V1__PushLogsRequest *msg; /* being scanned */
+    size_t chunk, at;                        /* of it, the next to scan */
     unsigned n_revocations;
     uint64_t received;
     struct agent_push *prev, *next; /* the group's */
@@ -354,6 +361,24 @@ static void session_half_close(struct api_call *call)
     call->ops->finish(call);
 }
 
+static void push_unlink(struct agent_push *p)
+{
+    logs_work_cancel(p->call->api, &p->work);
+    if (p->as)
+        p->as->push = NULL;
+    p->as = NULL;
+    p->msg = NULL;
+}
+
+static void push_end(struct agent_push *p, enum adv_code code, const char *reason, const char *text)
+{
+    struct adv_err err = { 0 };
+
+    push_unlink(p);
+    (void) adv_err_set_reason(&err, code, reason, "%s", text);
+    p->call->ops->fail(p->call, &err);
+}
+
 static void session_closed(struct api_call *call, bool cancelled)
 {
     struct session_slot *slot = call->user;
@@ -362,6 +387,8 @@ static void session_closed(struct api_call *call, bool cancelled)
         return;
     call->user = NULL;
     arrived(call->api, &slot->as);
+    if (slot->as.push)
+        push_end(slot->as.push, ADV_FAILED_PRECONDITION, "SESSION_NOT_LIVE", "the session of this log stream has ended");
     DL_DELETE(call->api->sessions, &slot->as);
     leave_group(call->api, &slot->as);
     call->api->n_sessions--;
@@ -378,7 +405,36 @@ static bool is_session(const struct agent_session *as, const char *id)
     return adv_streq(session_id(as->session), id) && session_cluster(as->session);
 }
 
-static struct session *find_session(struct api *api, const struct api_call *call, const char *id)
+static bool push_step(struct log_work *w)
+{
+    struct agent_push *p = ADV_CONTAINER_OF(w, struct agent_push, work);
+    const Advisor__V1__PushLogsRequest *q = p->msg;
+    size_t room = LOGS_SLICE_BYTES;
+
+    while (room > 0 && p->chunk < q->n_chunks) {
+        const Advisor__V1__LogChunk *c = q->chunks[p->chunk];
+        size_t left = c->data.len - p->at, n = left < room ? left : room;
+        if (c->attempt)
+            logs_chunk(p->call->api, p->group->cluster, c->attempt->job_id, c->attempt->restart_count, c->stream,
+                       c->offset + p->at, c->data.data + p->at, n, p->at ? 0 : c->dropped_before,
+                       c->observe_wall_ms * 1000);
+        p->received += n;
+        p->at += n;
+        room -= n < room ? n : room;
+        if (p->at == c->data.len) {
+            p->chunk++;
+            p->at = 0;
+            room -= room < 64 ? room : 64; /* an empty chunk is work too */
+        }
+    }
+    if (p->chunk < q->n_chunks)
+        return true;
+    p->msg = NULL;
+    p->call->ops->read_next(p->call);
+    return false;
+}
+
+static struct agent_session *find_session(struct api *api, const struct api_call *call, const char *id)
 {
     const struct agent_group *g;
     struct agent_session *as;
@@ -387,20 +443,20 @@ static struct session *find_session(struct api *api, const struct api_call *call
         if ((g = find_group(api, call->caller.cluster)))
             DL_FOREACH2 (g->sessions, as, group_next)
                 if (is_session(as, id))
-                    return as->session;
+                    return as;
         return NULL;
     }
     DL_FOREACH (api->sessions, as)
         if (is_session(as, id))
-            return as->session;
+            return as;
     return NULL;
 }
 
 const char *agent_service_cluster(const struct api_call *call, const char *id)
 {
-    struct session *s = find_session(call->api, call, id);
+    struct agent_session *as = find_session(call->api, call, id);
 
-    return s ? session_cluster(s) : NULL;
+    return as ? session_cluster(as->session) : NULL;
 }
 
 static void push_open(struct api_call *call)
@@ -413,40 +469,49 @@ static void push_open(struct api_call *call)
         call->ops->fail(call, &err);
         return;
     }
+    p->work.step = push_step;
     p->call = call;
     call->user = p;
 }
 
-static void push_message(struct api_call *call, const ProtobufCMessage *req)
+/* The first message names the session. */
+static bool push_bind(struct agent_push *p, const char *id)
 {
-    const Advisor__V1__PushLogsRequest *q = (const void *) req;
-    struct agent_push *p = call->user;
-    struct session *s;
+    struct agent_session *as = find_session(p->call->api, p->call, id);
     struct adv_err err = { 0 };
 
-    if (!p)
-        return;
+    if (!as) {
+        (void) adv_err_set_reason(&err, ADV_FAILED_PRECONDITION, "SESSION_NOT_LIVE",
+                                  "session_id: expected the id of a live session of this agent");
+        (void) adv_err_field(&err, "session_id");
+        p->call->ops->fail(p->call, &err);
+        return false;
+    }
+    if (!session_active(as->session)) {
+        push_end(p, ADV_FAILED_PRECONDITION, "NOT_LEASE_HOLDER", "another agent of the cluster holds the lease");
+        return false;
+    }
+    if (as->push)
+        push_end(as->push, ADV_ABORTED, "LOG_STREAM_REPLACED", "the session has opened another log stream");
+    p->as = as;
+    as->push = p;
     if (!p->group) {
-        s = find_session(call->api, call, q->session_id);
-        if (!s) {
-            (void) adv_err_set_reason(&err, ADV_FAILED_PRECONDITION, "SESSION_NOT_LIVE",
-                                      "session_id: expected the id of a live session of this agent");
-            (void) adv_err_field(&err, "session_id");
-            call->ops->fail(call, &err);
-            return;
-        }
-        p->group = find_group(call->api, session_cluster(s));
+        p->group = as->group;
         DL_APPEND(p->group->pushes, p);
-        logs_opened(call->api, p->group->cluster);
     }
-    for (size_t i = 0; i < q->n_chunks; i++) {
-        const Advisor__V1__LogChunk *c = q->chunks[i];
-        p->received += c->data.len;
-        if (c->attempt)
-            logs_chunk(call->api, p->group->cluster, c->attempt->job_id, c->attempt->restart_count, c->stream, c->offset,
-                       c->data.data, c->data.len, c->dropped_before, c->observe_wall_ms * 1000);
-    }
-    call->ops->read_next(call);
+    logs_opened(p->call->api, p->group->cluster);
+    return true;
+}
+
+static void push_message(struct api_call *call, const ProtobufCMessage *req)
+{
+    struct agent_push *p = call->user;
+
+    if (!p || (!p->as && !push_bind(p, ((const Advisor__V1__PushLogsRequest *) req)->session_id)))
+        return;
+    p->msg = (const void *) req;
+    p->chunk = p->at = 0;
+    logs_work(call->api, &p->work);
 }
 
 static void push_half_close(struct api_call *call)
@@ -462,7 +527,10 @@ static void push_closed(struct api_call *call, bool cancelled)
     struct agent_push *p = call->user;
 
     (void) cancelled;
-    if (p && p->group) {
+    if (!p)
+        return;
+    push_unlink(p);
+    if (p->group) {
         DL_DELETE(p->group->pushes, p);
         drop_group(call->api, p->group);
     }
@@ -573,7 +641,7 @@ const struct api_method agent_service_methods[] = {
       &advisor__v1__session_response__descriptor, ROLE_AGENT, 1 << 20, .open = session_open,
       .message = session_on_message, .half_close = session_half_close, .closed = session_closed },
     { "/advisor.v1.AgentService/PushLogs", API_CLIENT_STREAM, &advisor__v1__push_logs_request__descriptor,
-      &advisor__v1__push_logs_response__descriptor, ROLE_AGENT, 1 << 20, .open = push_open, .message = push_message,
+      &advisor__v1__push_logs_response__descriptor, ROLE_AGENT, 256 << 10, .open = push_open, .message = push_message,
       .half_close = push_half_close, .closed = push_closed },
 };
 const size_t agent_service_n = ADV_ARRAY_LEN(agent_service_methods);

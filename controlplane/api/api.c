@@ -417,10 +417,7 @@ static void changed_cb(struct turn_observer *o)
 
     agent_service_changed(api);
     watch_service_changed(api);
-    if (api->parked && turn_watchlog(api->turn)->last != api->parked_seq) {
-        api->parked_seq = turn_watchlog(api->turn)->last; /* once a commit, or the two would chase each other */
-        logs_changed(api);
-    }
+    logs_changed(api);
 }
 
 static void reset_cb(struct turn_observer *o)
@@ -449,6 +446,10 @@ int api_new(uv_loop_t *loop, struct turn *turn, struct watcher_rules *rules, con
     api->observer.changed = changed_cb;
     api->observer.reset = reset_cb;
     api->owner = cfg->owner;
+    if (logs_new(api) < 0) {
+        free(api);
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
+    }
     turn_observe(turn, &api->observer);
     handoff_start(api);
     agent_service_start(api);

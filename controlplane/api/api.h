@@ -153,10 +153,7 @@ struct api {
     uint64_t told_seq;              /* newest change that sessions heard of */
     size_t n_arriving;              /* sessions that are being admitted */
     struct watch *watches;          /* watch_service.c */
-    struct log_stream *logs;        /* logs.c */
-    struct finding_event *parked;   /* logs.c */
-    size_t n_parked;
-    uint64_t parked_seq; /* newest change when they were tried last */
+    struct logs *logs;              /* logs.c */
     size_t n_sessions;
     struct owner *owner;      /* NULL: everything is owned */
     struct pending *pending;  /* handoff.c */
@@ -214,12 +211,24 @@ adv_must_check int api_time(const char *field, const Google__Protobuf__Timestamp
 #define API_REASON_MAX 500
 
 /* Log bytes of attempts: one scan an attempt and stream. A new call of @cluster may send again what was sent before, so
- * all scans start anew with it. */
+ * all scans start anew with it. Scanning takes the processor: who has more than LOGS_SLICE_BYTES does it as work. */
+int logs_new(struct api *api);
 void logs_opened(struct api *api, const char *cluster);
 void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, const char *stream,
                 uint64_t offset, const void *bytes, size_t len, uint64_t dropped, int64_t observe_us);
 void logs_tick(struct api *api);
 void logs_changed(struct api *api); /* something was committed: findings that waited for it are tried again */
 void logs_free(struct api *api);
+
+#define LOGS_SLICE_BYTES 32768
+/* Something that feeds logs_chunk(), in turn with all others. step() does about LOGS_SLICE_BYTES and says whether there
+ * is more; it may free what it is part of when it says no. */
+struct log_work {
+    bool (*step)(struct log_work *w);
+    bool queued;
+    struct log_work *prev, *next;
+};
+void logs_work(struct api *api, struct log_work *w);
+void logs_work_cancel(struct api *api, struct log_work *w);
 
 #endif

@@ -3,7 +3,18 @@
  *
  * A scan is made at the first chunk of an attempt, so nothing of an earlier attempt can be in it. What it finds goes
  * through the turn like everything else. Progress may be thinned out when the turn is behind (it only says "still
- * moving"); signatures never are. */
+ * moving"); signatures never are.
+ *
+ * Scanning takes the processor, and agents may send as fast as their disks read. So bytes are scanned as work: pieces of
+ * SLICE_BYTES, each sender in turn, for TURN_US of each turn of the loop; a heartbeat never waits longer than that. Work
+ * rests while BUSY_MAX findings are on their way to the store. A sender whose message has not been scanned is not asked
+ * for the next, so its window closes, and its agent's files are the buffer.
+ *
+ * A log may be faster than the record of its attempt. Then what is found is parked, and what the same stream finds after
+ * it waits behind it, up to PARKED_MAX in all; that rests nobody else's work.
+ *
+ * What was shed on the way is counted here from the offsets, each byte once, although a sender that lost its stream reads
+ * again from some earlier place; it goes to the attempt as telemetry. */
 
 #include <stdio.h>
 #include <utlist.h>
@@ -16,24 +27,51 @@
 #define STREAMS_MAX      50000
 #define PENDING_MAX      256 /* events of one stream on their way; more progress than that is thinned out */
 #define SILENT_FINISH_US (2 * 1000000LL)
-#define PARKED_MAX       10000 /* findings whose attempt is not known yet */
+#define PARKED_MAX       10000 /* findings whose attempt is not known yet, and those behind them */
 #define PARKED_US        (60 * 1000000LL)
 #define IDLE_FREE_US     (900 * 1000000LL)
+#define TURN_US          2000
+#define BUSY_MAX         2000
+
+struct logs {
+    struct api *api;
+    uv_idle_t idle; /* runs while there is work */
+    struct log_work *work;
+    struct log_cluster *clusters;
+    size_t n_streams;
+    struct finding_event *parked;
+    size_t n_busy, n_parked; /* findings of streams on their way, and of streams that wait for their attempt */
+    uint64_t parked_seq;     /* newest change when those were tried last */
+};
+
+struct log_cluster {
+    char name[65];
+    struct log_stream *streams;
+    UT_hash_handle hh;
+};
 
 struct log_stream {
-    struct api *api;
-    char key[192]; /* "<cluster>/<job id>/<restart count>/<stream>" */
-    char cluster[65];
+    struct logs *logs;
+    struct log_cluster *cluster;
+    char key[96]; /* "<job id>/<restart count>/<stream>" */
     char job_id[40];
     uint32_t restart_count;
     char stream[16];
-    struct watcher_scan *scan;
+    struct watcher_scan *scan; /* NULL: begins with the next bytes */
+    uint64_t at;               /* behind the last byte */
+    uint64_t high;             /* behind the last byte that was had or counted as shed */
+    bool begun;
+    uint64_t shed;             /* not yet told */
+    bool telling;
+    struct turn_event tell;
     int64_t fed_mono_us;
     bool finished;
+    unsigned refs;      /* by findings, by telemetry on its way, by functions below */
     unsigned pending;   /* findings that exist */
     unsigned in_flight; /* of them at the turn, or parked */
+    bool parked;        /* some of them are: all of them wait */
     struct finding_event *waiting; /* until none is in flight: the order of lines must stay */
-    bool dead; /* freed once nothing is pending */
+    bool dead; /* freed with the last reference */
     UT_hash_handle hh;
 };
 
@@ -41,6 +79,12 @@ static void stream_free(struct log_stream *ls)
 {
     (void) watcher_scan_free(ls->scan);
     free(ls);
+}
+
+static void stream_unref(struct log_stream *ls)
+{
+    if (--ls->refs == 0 && ls->dead)
+        stream_free(ls);
 }
 
 struct finding_event {
@@ -54,14 +98,78 @@ struct finding_event {
     char excerpt[WATCHER_EXCERPT_SIZE], sha[ADV_SHA256_HEX_SIZE];
 };
 
+/* ---- work ------------------------------------------------------------------------------------------------------- */
+
+static void on_idle(uv_idle_t *h)
+{
+    struct logs *l = h->data;
+    int64_t until_us = adv_mono_us() + TURN_US;
+
+    do {
+        struct log_work *w = l->work;
+        if (!w || l->n_busy >= BUSY_MAX) {
+            (void) uv_idle_stop(&l->idle);
+            return;
+        }
+        DL_DELETE(l->work, w);
+        w->queued = false;
+        if (w->step(w))
+            logs_work(l->api, w);
+    } while (adv_mono_us() < until_us);
+}
+
+void logs_work(struct api *api, struct log_work *w)
+{
+    struct logs *l = api->logs;
+
+    if (w->queued)
+        return;
+    w->queued = true;
+    DL_APPEND(l->work, w);
+    if (l->n_busy < BUSY_MAX)
+        (void) uv_idle_start(&l->idle, on_idle);
+}
+
+void logs_work_cancel(struct api *api, struct log_work *w)
+{
+    if (w->queued)
+        DL_DELETE(api->logs->work, w);
+    w->queued = false;
+}
+
+/* ---- findings --------------------------------------------------------------------------------------------------- */
+
+/* @n findings more, or fewer, of that stream. */
+static void count(struct log_stream *ls, int n)
+{
+    struct logs *l = ls->logs;
+    size_t *in_all = ls->parked ? &l->n_parked : &l->n_busy;
+
+    *in_all += (size_t) n;
+    ls->pending += (unsigned) n;
+    if (n < 0 && l->work && l->n_busy < BUSY_MAX / 2)
+        (void) uv_idle_start(&l->idle, on_idle);
+}
+
+static void set_parked(struct log_stream *ls, bool parked)
+{
+    int n = (int) ls->pending;
+
+    if (ls->parked == parked)
+        return;
+    count(ls, -n);
+    ls->parked = parked;
+    count(ls, n);
+}
+
 static void finding_free(struct finding_event *fe)
 {
     struct log_stream *ls = fe->ls;
 
     (void) adv_hostlist_free(fe->hosts);
     free(fe);
-    if (--ls->pending == 0 && ls->dead)
-        stream_free(ls);
+    count(ls, -1);
+    stream_unref(ls);
 }
 
 /* What stands in one stream is applied in its order: an error that overtakes the steps before it would look like one
@@ -74,32 +182,34 @@ static void submit_waiting(struct log_stream *ls)
     if (ls->in_flight)
         return;
     ls->waiting = NULL;
+    set_parked(ls, false);
     DL_FOREACH (list, fe)
         ls->in_flight++;
     DL_FOREACH_SAFE (list, fe, next)
-        turn_submit(ls->api->turn, &fe->te); /* the last one's end may free the stream */
+        turn_submit(ls->logs->api->turn, &fe->te); /* the last one's end may free the stream */
 }
 
 static void finding_over(struct finding_event *fe)
 {
     struct log_stream *ls = fe->ls;
 
-    ls->pending++; /* holds the stream */
+    ls->refs++;
     ls->in_flight--;
     finding_free(fe);
     submit_waiting(ls);
-    if (--ls->pending == 0 && ls->dead)
-        stream_free(ls);
+    stream_unref(ls);
 }
 
 /* A log may be faster than the record of its attempt: then the finding waits for the next commit, in order. */
-static bool park(struct api *api, struct finding_event *fe, const struct adv_err *err)
+static bool park(struct finding_event *fe, const struct adv_err *err)
 {
-    if (err->code != ADV_NOT_FOUND || api->stopping || api->n_parked >= PARKED_MAX ||
+    struct logs *l = fe->ls->logs;
+
+    if (err->code != ADV_NOT_FOUND || l->api->stopping || l->n_parked >= PARKED_MAX ||
         adv_mono_us() - fe->found_mono_us > PARKED_US)
         return false;
-    DL_APPEND(api->parked, fe);
-    api->n_parked++;
+    DL_APPEND(l->parked, fe);
+    set_parked(fe->ls, true);
     return true;
 }
 
@@ -107,21 +217,31 @@ static void finding_done(struct turn_event *te, const struct adv_err *err)
 {
     struct finding_event *fe = ADV_CONTAINER_OF(te, struct finding_event, te);
 
-    if (err && park(fe->ls->api, fe, err))
+    if (err && park(fe, err))
         return;
     if (err)
-        adv_warn("logs", "a finding was not taken", ADV_FS("stream", fe->ls->key), ADV_FS("why", err->msg));
+        adv_warn("logs", "a finding was not taken", ADV_FS("cluster", fe->ls->cluster->name), ADV_FS("stream", fe->ls->key),
+                 ADV_FS("why", err->msg));
     finding_over(fe);
+}
+
+static void try_parked(struct logs *l)
+{
+    struct finding_event *fe, *next, *list = l->parked;
+
+    l->parked = NULL;
+    DL_FOREACH_SAFE (list, fe, next)
+        turn_submit(l->api->turn, &fe->te);
 }
 
 void logs_changed(struct api *api)
 {
-    struct finding_event *fe, *next, *list = api->parked;
+    struct logs *l = api->logs;
 
-    api->parked = NULL;
-    api->n_parked = 0;
-    DL_FOREACH_SAFE (list, fe, next)
-        turn_submit(api->turn, &fe->te);
+    if (!l->parked || turn_watchlog(api->turn)->last == l->parked_seq)
+        return;
+    l->parked_seq = turn_watchlog(api->turn)->last; /* once a commit, or the two would chase each other */
+    try_parked(l);
 }
 
 static void fill_signature(struct finding_event *fe, const struct watcher_finding *f)
@@ -132,7 +252,7 @@ static void fill_signature(struct finding_event *fe, const struct watcher_findin
                                                                        "";
 
     (void) snprintf(fe->rule, sizeof(fe->rule), "%s", f->rule->id);
-    (void) snprintf(fe->version, sizeof(fe->version), "%s", watcher_rules_version(fe->ls->api->rules));
+    (void) snprintf(fe->version, sizeof(fe->version), "%s", watcher_rules_version(fe->ls->logs->api->rules));
     (void) snprintf(fe->fault_class, sizeof(fe->fault_class), "%s", watcher_class_name(f->rule->fault_class));
     (void) snprintf(fe->excerpt, sizeof(fe->excerpt), "%s", f->excerpt);
     (void) adv_hex(f->sha256, sizeof(f->sha256), fe->sha);
@@ -164,6 +284,7 @@ static void fill_signature(struct finding_event *fe, const struct watcher_findin
 
 static void on_finding(void *ctx, const struct watcher_finding *f)
 {
+    static struct adv_ratelimit limit;
     struct log_stream *ls = ctx;
     struct finding_event *fe;
     struct event *ev;
@@ -189,9 +310,11 @@ static void on_finding(void *ctx, const struct watcher_finding *f)
     }
     if ((kind != FINDING_SIGNATURE && f->step < 0) || (kind == FINDING_PROGRESS && ls->pending > PENDING_MAX))
         return;
-    fe = calloc(1, sizeof(*fe));
+    fe = ls->parked && ls->logs->n_parked >= PARKED_MAX ? NULL : calloc(1, sizeof(*fe));
     if (!fe) {
-        adv_error("logs", "no memory for a finding", ADV_FS("stream", ls->key));
+        if (adv_log_ratelimit(&limit, 1))
+            adv_error("logs", "no room for a finding", ADV_FS("cluster", ls->cluster->name), ADV_FS("stream", ls->key),
+                      ADV_FU("lines_held_back", adv_ratelimit_take_suppressed(&limit)));
         return;
     }
     fe->ls = ls;
@@ -199,7 +322,7 @@ static void on_finding(void *ctx, const struct watcher_finding *f)
     fe->te.done = finding_done;
     ev = &fe->te.ev;
     ev->type = EV_FINDING;
-    ev->cluster = ls->cluster;
+    ev->cluster = ls->cluster->name;
     ev->principal = "watcher";
     ev->u.finding.job_id = ls->job_id;
     ev->u.finding.restart_count = ls->restart_count;
@@ -210,103 +333,204 @@ static void on_finding(void *ctx, const struct watcher_finding *f)
     ev->u.finding.observe_us = f->observe_wall_us;
     if (kind == FINDING_SIGNATURE)
         fill_signature(fe, f);
-    ls->pending++;
+    count(ls, 1);
+    ls->refs++;
     DL_APPEND(ls->waiting, fe);
     submit_waiting(ls);
 }
 
-static struct log_stream *stream_get(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count,
-                                     const char *stream, uint64_t offset)
-{
-    struct log_stream *ls = NULL;
-    struct watcher_scan_options opt = { .stream = WATCHER_SCOPE_APPLICATION, .start_offset = offset, .fn = on_finding };
-    char key[192];
+/* ---- streams ---------------------------------------------------------------------------------------------------- */
 
-    (void) snprintf(key, sizeof(key), "%s/%s/%u/%s", cluster, job_id, restart_count, stream);
-    HASH_FIND_STR(api->logs, key, ls);
-    if (ls)
+static struct log_cluster *cluster_get(struct logs *l, const char *name, bool make)
+{
+    struct log_cluster *lc = NULL;
+
+    HASH_FIND_STR(l->clusters, name, lc);
+    if (lc || !make)
+        return lc;
+    lc = calloc(1, sizeof(*lc));
+    if (!lc)
+        return NULL;
+    (void) snprintf(lc->name, sizeof(lc->name), "%s", name);
+    HASH_ADD_STR(l->clusters, name, lc); /* kept: clusters are few, and streams point at it */
+    return lc;
+}
+
+static struct log_stream *stream_get(struct logs *l, const char *cluster, const char *job_id, uint32_t restart_count,
+                                     const char *stream)
+{
+    struct log_cluster *lc;
+    struct log_stream *ls = NULL;
+    char key[sizeof(ls->key)];
+
+    if (!sched_job_id_valid(job_id) || strlen(stream) >= sizeof(ls->stream) || !(lc = cluster_get(l, cluster, true)))
+        return NULL;
+    (void) snprintf(key, sizeof(key), "%s/%u/%s", job_id, restart_count, stream);
+    HASH_FIND_STR(lc->streams, key, ls);
+    if (ls || l->n_streams >= STREAMS_MAX || !(ls = calloc(1, sizeof(*ls))))
         return ls;
-    if (HASH_COUNT(api->logs) >= STREAMS_MAX || !sched_job_id_valid(job_id) || strlen(stream) >= sizeof(ls->stream))
-        return NULL;
-    ls = calloc(1, sizeof(*ls));
-    if (!ls)
-        return NULL;
-    ls->api = api;
+    ls->logs = l;
+    ls->cluster = lc;
     (void) strcpy(ls->key, key);
-    (void) snprintf(ls->cluster, sizeof(ls->cluster), "%s", cluster);
     (void) snprintf(ls->job_id, sizeof(ls->job_id), "%s", job_id);
     (void) snprintf(ls->stream, sizeof(ls->stream), "%s", stream);
     ls->restart_count = restart_count;
-    opt.ctx = ls;
-    if (watcher_scan_new(api->rules, &opt, &ls->scan, NULL) < 0) {
-        free(ls);
-        return NULL;
-    }
-    HASH_ADD_STR(api->logs, key, ls);
+    HASH_ADD_STR(lc->streams, key, ls);
+    l->n_streams++;
     return ls;
+}
+
+/* Of the @dropped bytes before @offset, those that were never had and never counted. */
+static void count_shed(struct log_stream *ls, uint64_t offset, size_t len, uint64_t dropped)
+{
+    uint64_t from = dropped < offset ? offset - dropped : 0, shed = dropped;
+
+    if (ls->scan && offset < ls->at) { /* the file begins anew */
+        ls->high = offset;
+    } else {
+        if (ls->scan && offset - ls->at > dropped)
+            from = ls->at; /* a jump that was not announced */
+        if (ls->begun && from < ls->high)
+            from = ls->high;
+        if (ls->begun || dropped > 0)
+            shed = from < offset ? offset - from : 0;
+    }
+    ls->begun = true;
+    ls->at = offset + len;
+    if (ls->at > ls->high)
+        ls->high = ls->at;
+    ls->shed = shed > UINT64_MAX - ls->shed ? UINT64_MAX : ls->shed + shed;
+}
+
+static void told(struct turn_event *te, const struct adv_err *err)
+{
+    struct log_stream *ls = ADV_CONTAINER_OF(te, struct log_stream, tell);
+
+    if (err && !ls->logs->api->stopping) /* no such attempt yet, or no store: told with the next tick */
+        ls->shed += te->ev.u.shed.bytes > UINT64_MAX - ls->shed ? UINT64_MAX - ls->shed : te->ev.u.shed.bytes;
+    ls->telling = false;
+    stream_unref(ls);
+}
+
+static void tell_shed(struct log_stream *ls)
+{
+    if (!ls->shed || ls->telling || ls->logs->api->stopping)
+        return;
+    ls->tell = (struct turn_event) { .done = told };
+    ls->tell.ev.type = EV_LOG_SHED;
+    ls->tell.ev.cluster = ls->cluster->name;
+    ls->tell.ev.principal = "watcher";
+    ls->tell.ev.u.shed.job_id = ls->job_id;
+    ls->tell.ev.u.shed.restart_count = ls->restart_count;
+    ls->tell.ev.u.shed.bytes = ls->shed;
+    ls->shed = 0;
+    ls->telling = true;
+    ls->refs++;
+    turn_submit(ls->logs->api->turn, &ls->tell);
 }
 
 void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, const char *stream,
                 uint64_t offset, const void *bytes, size_t len, uint64_t dropped, int64_t observe_us)
 {
-    struct log_stream *ls = stream_get(api, cluster, job_id, restart_count, stream, offset);
+    struct log_stream *ls = stream_get(api->logs, cluster, job_id, restart_count, stream);
+    struct watcher_scan_options opt = { .stream = WATCHER_SCOPE_APPLICATION, .start_offset = offset, .fn = on_finding };
     struct adv_err err = { 0 };
 
     if (!ls)
         return;
     ls->fed_mono_us = adv_mono_us();
     ls->finished = false;
-    if (watcher_scan_feed(ls->scan, offset, bytes, len, dropped, observe_us, &err) < 0)
-        adv_warn("logs", "a piece of a log was not scanned", ADV_FS("stream", ls->key), ADV_FS("why", err.msg));
+    count_shed(ls, offset, len, dropped);
+    opt.ctx = ls;
+    if ((!ls->scan && watcher_scan_new(api->rules, &opt, &ls->scan, &err) < 0) ||
+        watcher_scan_feed(ls->scan, offset, bytes, len, dropped, observe_us, &err) < 0)
+        adv_warn("logs", "a piece of a log was not scanned", ADV_FS("cluster", cluster), ADV_FS("stream", ls->key),
+                 ADV_FS("why", err.msg));
 }
 
-static void stream_drop(struct api *api, struct log_stream *ls)
+static void stream_drop(struct logs *l, struct log_stream *ls)
 {
-    HASH_DEL(api->logs, ls);
+    HASH_DEL(ls->cluster->streams, ls);
+    l->n_streams--;
     ls->dead = true;
-    if (!ls->pending)
+    if (!ls->refs)
         stream_free(ls);
 }
 
 void logs_opened(struct api *api, const char *cluster)
 {
-    struct log_stream *ls, *next;
+    struct log_cluster *lc = cluster_get(api->logs, cluster, false);
+    struct log_stream *ls;
 
-    HASH_ITER(hh, api->logs, ls, next)
-        if (adv_streq(ls->cluster, cluster))
-            stream_drop(api, ls);
+    for (ls = lc ? lc->streams : NULL; ls; ls = ls->hh.next)
+        ls->scan = watcher_scan_free(ls->scan);
+}
+
+static void stream_tick(struct logs *l, struct log_stream *ls, int64_t now_us)
+{
+    int64_t silent_us = now_us - ls->fed_mono_us;
+
+    tell_shed(ls);
+    if (!ls->finished && silent_us > SILENT_FINISH_US) {
+        ls->finished = true;
+        if (ls->scan)
+            watcher_scan_finish(ls->scan, adv_wall_us());
+    } else if (silent_us > IDLE_FREE_US && turn_ready(l->api->turn)) {
+        const struct cluster *c = fleet_find_cluster(turn_fleet(l->api->turn), ls->cluster->name);
+        const struct job *j = c ? fleet_find_job(c, ls->job_id) : NULL;
+        const struct attempt *a = j ? job_attempt(j, ls->restart_count) : NULL;
+        if (!a || job_state_terminal(a->state))
+            stream_drop(l, ls);
+    }
 }
 
 void logs_tick(struct api *api)
 {
+    struct logs *l = api->logs;
     int64_t now_us = adv_mono_us();
     struct log_stream *ls, *next;
 
-    if (api->parked && turn_ready(api->turn))
-        logs_changed(api); /* so that they run out of time even when nothing is committed */
-    HASH_ITER(hh, api->logs, ls, next) {
-        if (!ls->finished && now_us - ls->fed_mono_us > SILENT_FINISH_US) {
-            ls->finished = true;
-            watcher_scan_finish(ls->scan, adv_wall_us());
-        } else if (now_us - ls->fed_mono_us > IDLE_FREE_US && turn_ready(api->turn)) {
-            const struct cluster *c = fleet_find_cluster(turn_fleet(api->turn), ls->cluster);
-            const struct job *j = c ? fleet_find_job(c, ls->job_id) : NULL;
-            const struct attempt *a = j ? job_attempt(j, ls->restart_count) : NULL;
-            if (!a || job_state_terminal(a->state))
-                stream_drop(api, ls);
-        }
-    }
+    if (l->parked && turn_ready(api->turn))
+        try_parked(l); /* so that they run out of time even when nothing is committed */
+    for (struct log_cluster *lc = l->clusters; lc; lc = lc->hh.next)
+        HASH_ITER(hh, lc->streams, ls, next)
+            stream_tick(l, ls, now_us);
+}
+
+int logs_new(struct api *api)
+{
+    struct logs *l = calloc(1, sizeof(*l));
+
+    if (!l)
+        return -ADV_RESOURCE_EXHAUSTED;
+    l->api = api;
+    api->logs = l;
+    (void) uv_idle_init(api->loop, &l->idle);
+    l->idle.data = l;
+    return 0;
+}
+
+static void closed_cb(uv_handle_t *h)
+{
+    free(h->data);
 }
 
 void logs_free(struct api *api)
 {
-    struct log_stream *ls, *next;
+    struct logs *l = api->logs;
     struct finding_event *fe, *fe_next;
+    struct log_cluster *lc, *lc_next;
+    struct log_stream *ls, *next;
 
-    DL_FOREACH_SAFE (api->parked, fe, fe_next)
+    DL_FOREACH_SAFE (l->parked, fe, fe_next)
         finding_over(fe);
-    api->parked = NULL;
-
-    HASH_ITER(hh, api->logs, ls, next)
-        stream_drop(api, ls);
+    l->parked = NULL;
+    HASH_ITER(hh, l->clusters, lc, lc_next) {
+        HASH_ITER(hh, lc->streams, ls, next)
+            stream_drop(l, ls);
+        HASH_DEL(l->clusters, lc);
+        free(lc);
+    }
+    (void) uv_idle_stop(&l->idle);
+    uv_close((uv_handle_t *) &l->idle, closed_cb);
 }

@@ -215,6 +215,43 @@ void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a
     }
 }
 
+/* The log as the agent sees it, but never better than what arrived of it. */
+static void set_telemetry(struct fleet *f, struct intents *in, struct attempt *a, enum telemetry_state state,
+                          const char *reason, uint64_t dropped, const struct event *ev)
+{
+    bool ch;
+
+    if (a->shed_bytes && (state == TELEMETRY_UNSET || state == TELEMETRY_COMPLETE)) {
+        state = TELEMETRY_PARTIAL;
+        reason = "bytes were shed on the way";
+    }
+    if (dropped < a->shed_bytes)
+        dropped = a->shed_bytes;
+    ch = a->telemetry != state || a->dropped_bytes != dropped;
+    a->telemetry = state;
+    a->dropped_bytes = dropped;
+    ch |= str_set(in, &a->telemetry_reason, reason);
+    if (!ch)
+        return;
+    fleet_touch_attempt(in, a);
+    if (job_state_failed(a->state) && a->judge_at_us)
+        fleet_judge_by(f, a, ev->now_us);
+}
+
+void fleet_apply_telemetry(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    set_telemetry(f, in, a, ev->u.telemetry.state, ev->u.telemetry.reason, ev->u.telemetry.dropped_bytes, ev);
+}
+
+void fleet_apply_shed(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    adv_auto_free char *reason = a->telemetry_reason ? strdup(a->telemetry_reason) : NULL;
+
+    a->shed_bytes = ev->u.shed.bytes > UINT64_MAX - a->shed_bytes ? UINT64_MAX : a->shed_bytes + ev->u.shed.bytes;
+    fleet_touch_attempt(in, a);
+    set_telemetry(f, in, a, a->telemetry, reason, a->dropped_bytes, ev);
+}
+
 struct attempt *fleet_find_attempt(struct fleet *f, struct cluster *c, const char *job_id, uint32_t restart_count)
 {
     struct job *j = fleet_find_job(c, job_id);

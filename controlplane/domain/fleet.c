@@ -241,15 +241,14 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
         break;
     case EV_TELEMETRY:
         a = fleet_find_attempt(f, c, ev->u.telemetry.job_id, ev->u.telemetry.restart_count);
-        if (a && (a->telemetry != ev->u.telemetry.state || a->dropped_bytes != ev->u.telemetry.dropped_bytes ||
-                  !adv_streq(str_or(a->telemetry_reason), str_or(ev->u.telemetry.reason)))) {
-            a->telemetry = ev->u.telemetry.state;
-            a->dropped_bytes = ev->u.telemetry.dropped_bytes;
-            (void) str_set(in, &a->telemetry_reason, ev->u.telemetry.reason);
-            fleet_touch_attempt(in, a);
-            if (job_state_failed(a->state) && a->judge_at_us)
-                fleet_judge_by(f, a, ev->now_us);
-        }
+        if (a)
+            fleet_apply_telemetry(f, in, a, ev);
+        break;
+    case EV_LOG_SHED:
+        a = fleet_find_attempt(f, c, ev->u.shed.job_id, ev->u.shed.restart_count);
+        if (!a)
+            return adv_err_set(err, ADV_NOT_FOUND, "no attempt %.40s/%u is known", ev->u.shed.job_id, ev->u.shed.restart_count);
+        fleet_apply_shed(f, in, a, ev);
         break;
     case EV_ADVICE_STATUS:
         r = fleet_apply_status(f, in, c, ev, err);

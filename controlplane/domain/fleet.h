@@ -50,7 +50,8 @@ enum event_type {
     EV_LEASE_TAKE,   /* a standby asks for the lease */
     EV_STATE_UPDATE,
     EV_FINDING,
-    EV_TELEMETRY,
+    EV_TELEMETRY, /* what the agent says of a log */
+    EV_LOG_SHED,  /* bytes of a log that did not arrive, counted here; -ADV_NOT_FOUND when there is no such attempt yet */
     EV_ADVICE_STATUS,
     EV_ACTION,
     EV_APPROVAL, /* a person's yes or no to an advice */
@@ -232,6 +233,11 @@ struct event {
             const char *reason;
             uint64_t dropped_bytes;
         } telemetry;
+        struct {
+            const char *job_id;
+            uint32_t restart_count;
+            uint64_t bytes; /* more than told before */
+        } shed;
         struct {
             const char *advice_name;
             uint64_t observed_generation;

@@ -68,6 +68,8 @@ int fleet_apply_state(struct fleet *f, struct intents *in, struct cluster *c, st
 
 /* finding.c */
 void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+void fleet_apply_telemetry(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+void fleet_apply_shed(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 /* The attempt's nodes became known, or a decision is near: what the evidence named may be told from them now. */
 void fleet_attribute(struct intents *in, struct attempt *a);

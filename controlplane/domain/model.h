@@ -394,7 +394,8 @@ struct attempt {
     int64_t end_unix;
     enum telemetry_state telemetry;
     char *telemetry_reason;
-    uint64_t dropped_bytes;
+    uint64_t dropped_bytes; /* as the agent counts them, or @shed_bytes if that is more */
+    uint64_t shed_bytes;    /* gaps in what arrived */
     struct milestones ms;
     uint64_t last_step;
     uint64_t last_checkpoint_step;

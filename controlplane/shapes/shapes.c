@@ -252,6 +252,7 @@ Advisor__V1__Attempt *shape_attempt(struct adv_arena *ar, const struct attempt *
     m->end_time = shape_time_s(ar, a->end_unix);
     m->telemetry = (Advisor__V1__TelemetryState) a->telemetry;
     m->telemetry_reason = text(a->telemetry_reason);
+    m->telemetry_dropped_bytes = a->dropped_bytes;
     m->milestones = shape_milestones(ar, &a->ms);
     m->last_step = a->last_step;
     m->last_checkpoint_step = a->last_checkpoint_step;

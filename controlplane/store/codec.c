@@ -98,6 +98,7 @@ static const struct field attempt_fields[] = {
     F(25, F_I64, attempt, last_progress_us),
     F(26, F_BOOL, attempt, unseen),
     F(27, F_U64, attempt, revision),
+    F(28, F_U64, attempt, shed_bytes),
 };
 
 static const struct field anomaly_fields[] = {

@@ -3,6 +3,7 @@
 """Error reasons of docs/api.md that no other test provokes: sessions, pages, names, slow readers, the wire."""
 import os
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
@@ -118,6 +119,32 @@ def logs_without_a_session():
     stub = api.AgentServiceStub(d.channel("agent:pushes"))
     refused(lambda: stub.PushLogs(iter([api.PushLogsRequest(session_id="nope")]), timeout=5), S.FAILED_PRECONDITION,
             "SESSION_NOT_LIVE", "session_id")
+
+
+@case
+def one_log_stream_for_a_session():
+    """A second one takes the place of the first; none outlives its session, and a standby has none."""
+    cluster("streams")
+    a = agent("streams")
+    sid = a.wait("welcome").session_id
+    more = threading.Event()
+
+    def talk():
+        yield api.PushLogsRequest(session_id=sid)
+        more.wait(60)
+    first, second = a.stub.PushLogs.future(talk()), None
+    time.sleep(0.3)
+    assert not first.done()
+    second = a.stub.PushLogs.future(talk())
+    refused(lambda: first.result(20), S.ABORTED, "LOG_STREAM_REPLACED")
+    assert not second.done()
+    b = agent("streams", instance="other", journal="other")
+    refused(lambda: b.stub.PushLogs(iter([api.PushLogsRequest(session_id=b.wait("welcome").session_id)]), timeout=5),
+            S.FAILED_PRECONDITION, "NOT_LEASE_HOLDER")
+    b.close()
+    a.close()
+    refused(lambda: second.result(20), S.FAILED_PRECONDITION, "SESSION_NOT_LIVE")
+    more.set()
 
 
 @case

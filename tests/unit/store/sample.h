@@ -91,6 +91,7 @@ static SAMPLE_UNUSED void sample_attempt(struct attempt *a, uint32_t index, int 
     a->telemetry = TELEMETRY_PARTIAL;
     SAMPLE_STR(a, telemetry_reason, k);
     a->dropped_bytes = UINT64_MAX;
+    a->shed_bytes = UINT64_MAX - 1;
     a->ms.first_suspicion_us = SAMPLE_NUM(k);
     a->ms.end_observed_us = SAMPLE_NUM(k);
     a->ms.anomaly_confirmed_us = SAMPLE_NUM(k);
@@ -389,6 +390,7 @@ static SAMPLE_UNUSED void same_attempt(const struct attempt *a, const struct att
     SAME_NUM(telemetry);
     SAME_STR(telemetry_reason);
     SAME_NUM(dropped_bytes);
+    SAME_NUM(shed_bytes);
     cr_assert_arr_eq(&a->ms, &b->ms, sizeof(a->ms), "%s: milestones differ", where);
     SAME_NUM(last_step);
     SAME_NUM(last_checkpoint_step);
