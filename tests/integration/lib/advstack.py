@@ -22,11 +22,13 @@ ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)),
 
 
 def stubs():
-    """Generates and imports the Python stubs of the Advisor API once; returns a namespace of all messages."""
+    """Generates and imports the Python stubs of the Advisor API once; returns a namespace of all messages, those of
+    google.rpc among them."""
     out = tempfile.mkdtemp(prefix="advstubs-")
     atexit.register(shutil.rmtree, out, ignore_errors=True)
     proto = os.path.join(ROOT, "proto")
-    files = sorted(f"advisor/v1/{f}" for f in os.listdir(os.path.join(proto, "advisor/v1")) if f.endswith(".proto"))
+    files = sorted(f"{d}/{f}" for d in ("advisor/v1", "google/rpc") for f in os.listdir(os.path.join(proto, d))
+                   if f.endswith(".proto"))
     include = subprocess.run(["pkg-config", "--variable=includedir", "protobuf"], capture_output=True, text=True).stdout
     plugin = shutil.which("grpc_python_plugin")
     subprocess.run(["protoc", "-I", proto, "-I", include.strip() or "/usr/include", f"--python_out={out}",
@@ -384,6 +386,9 @@ importerror-*)
 fault-0)
     step; step; step; echo $i > "$CK"; echo "successfully saved checkpoint at iteration $i to $CK"; step
     echo "$SLURMD_NODENAME: RuntimeError: CUDA error: uncorrectable ECC error encountered"; sleep "${LINGER:-0.3}"; exit 1 ;;
+weak-0)
+    step; step; step; echo "$SLURMD_NODENAME: RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling cublasGemmEx"
+    sleep "${LINGER:-0.3}"; exit 1 ;;
 caught-0)
     step; step; echo "$SLURMD_NODENAME: RuntimeError: CUDA error: uncorrectable ECC error encountered"; echo "caught, going on" ;;
 esac
