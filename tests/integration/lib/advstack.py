@@ -383,6 +383,9 @@ case $SCENE-$N in
 importerror-*)
     echo "Traceback (most recent call last):"; echo '  File "train.py", line 3, in <module>'; echo "    import flash_attn"
     echo "ModuleNotFoundError: No module named 'flash_attn'"; exit 1 ;;
+faults-*)
+    step; step; sleep $((${LINGER:-1} * (1 + 3 * N))); echo "$SLURMD_NODENAME: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    sleep 0.5; exit 1 ;;
 fault-0)
     step; step; step; echo $i > "$CK"; echo "successfully saved checkpoint at iteration $i to $CK"; step
     echo "$SLURMD_NODENAME: RuntimeError: CUDA error: uncorrectable ECC error encountered"; sleep "${LINGER:-0.3}"; exit 1 ;;
