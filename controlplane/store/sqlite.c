@@ -78,6 +78,10 @@ static int db_error(struct adv_err *err, sqlite3 *db, int rc, const char *what)
 {
     enum adv_code code = rc == SQLITE_CORRUPT || rc == SQLITE_NOTADB ? ADV_DATA_LOSS : ADV_UNAVAILABLE;
 
+    if (rc == SQLITE_FULL)
+        return adv_err_set_reason(err, ADV_UNAVAILABLE, "STORE_FULL", "store: %s: %s", what, sqlite3_errstr(rc));
+    if ((rc & 0xff) == SQLITE_READONLY)
+        return adv_err_set_reason(err, ADV_UNAVAILABLE, "STORE_READ_ONLY", "store: %s: %s", what, sqlite3_errstr(rc));
     return adv_err_set_reason(err, code, code == ADV_DATA_LOSS ? "STORE_CORRUPT" : "STORE_UNAVAILABLE",
                               "store: %s: %s", what, db ? sqlite3_errmsg(db) : sqlite3_errstr(rc));
 }

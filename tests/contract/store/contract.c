@@ -6,14 +6,11 @@
 #include <stdio.h>
 
 #include "common/num.h"
-#include "controlplane/store/dbsync.h"
 
 uv_loop_t loop;
 char contract_url[512];
 struct store_config contract_config;
 static char dir[64];
-static char direct_url[512];
-static struct dbsync *side; /* the database, beside the store */
 
 bool contract_shared(void)
 {
@@ -28,17 +25,6 @@ void contract_lab(const char *what)
     cr_assert_eq(system(cmd), 0, "%s", cmd);
 }
 
-static void connect_side(void)
-{
-    struct dbconn_config cfg = { .connect_timeout_ms = 5000, .lock_wait_ms = 5000, .purpose = "test",
-                                 .accept_not_durable = true };
-    struct adv_err err = { 0 };
-
-    cfg.password_file = getenv("ADVISOR_MARIADB_PASSWORD_FILE");
-    cr_assert_eq(dburl_parse(direct_url, &cfg.url, &err), 0, "%s", err.msg);
-    cr_assert_eq(dbsync_open(&cfg, 20000, &side, &err), 0, "%s", err.msg);
-}
-
 void contract_setup(void)
 {
     cr_assert_eq(uv_loop_init(&loop), 0);
@@ -49,7 +35,7 @@ void contract_setup(void)
         contract_lab("sql 'SET GLOBAL read_only = 0, innodb_flush_log_at_trx_commit = 1; DROP DATABASE advisor;"
                      " CREATE DATABASE advisor'");
         (void) snprintf(contract_url, sizeof(contract_url), "mysql://advisor@/advisor?socket=%s", getenv("ADVISOR_MARIADB_SOCKET"));
-        (void) snprintf(direct_url, sizeof(direct_url), "%s", contract_url);
+        server_begin(contract_url);
         contract_config.password_file = getenv("ADVISOR_MARIADB_PASSWORD_FILE");
         return;
     }
@@ -66,7 +52,7 @@ static int rm(const char *name, const struct stat *sb, int flag, struct FTW *f)
 
 void contract_teardown(void)
 {
-    side = dbsync_close(side);
+    server_end();
     (void) uv_run(&loop, UV_RUN_DEFAULT);
     cr_assert_eq(uv_loop_close(&loop), 0);
     if (dir[0])
@@ -112,15 +98,10 @@ static void run_sqlite(const char *text, char ret[64])
 
 static void run_sql(const char *text, char ret[64])
 {
-    struct adv_err err = { 0 };
-
-    if (!contract_shared()) {
+    if (contract_shared())
+        server_sql(text, ret);
+    else
         run_sqlite(text, ret);
-        return;
-    }
-    if (!side)
-        connect_side();
-    cr_assert_eq(dbsync_text(side, text, ret, 64, &err), 0, "%s: %s", text, err.msg);
 }
 
 void contract_sql(const char *fmt, ...)

@@ -28,4 +28,9 @@ uint64_t contract_number(const char *fmt, ...) ADV_PRINTF(1, 2);
 /* mariadb-lab's command for this server: "freeze", "kill", … */
 void contract_lab(const char *what);
 
+/* Statements on a server, beside the store: server.c, or server-fallback.c without the MySQL engine. */
+void server_begin(const char *url);
+void server_end(void);
+void server_sql(const char *text, char ret[64]);
+
 #endif

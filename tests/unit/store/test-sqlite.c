@@ -290,7 +290,7 @@ Test(sqlite, a_full_disk_and_a_lost_one)
         put_fleet(t, f);
         atomic_store(&fault_mode, modes[i]);
         cr_assert_eq(commit(st, t), -ADV_UNAVAILABLE, "mode %d: %s", modes[i], kit_err.msg);
-        cr_assert_str_eq(kit_err.reason, "STORE_UNAVAILABLE");
+        cr_assert_str_eq(kit_err.reason, modes[i] == FAULT_FULL ? "STORE_FULL" : "STORE_UNAVAILABLE");
         atomic_store(&fault_mode, FAULT_NONE);
         g = load(st, NULL);
         cr_assert_null(g->clusters);
