@@ -572,13 +572,10 @@ static void close_down(struct dbconn *c)
 static int take_link(struct dbconn *c, struct dial *d)
 {
     struct wire *w = calloc(1, sizeof(*w));
-    int fd = mysql_get_socket(d->m), flags = fcntl(fd, F_GETFL), r = w ? 0 : UV_ENOMEM;
+    /* This also puts the socket into non-blocking mode. The connector believes it blocks, and copes; on one that does, its
+     * reads and writes on TLS would hold us. */
+    int r = w ? uv_poll_init(c->loop, &w->poll, mysql_get_socket(d->m)) : UV_ENOMEM;
 
-    /* The connector believes the socket blocks, and its reads and writes on TLS would; it copes with one that does not. */
-    if (r == 0 && (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0))
-        r = uv_translate_sys_error(errno);
-    if (r == 0)
-        r = uv_poll_init(c->loop, &w->poll, fd);
     if (r < 0) {
         free(w);
         return lost(&d->err, uv_strerror(r));
