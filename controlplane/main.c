@@ -120,7 +120,9 @@ static void on_reload(uv_signal_t *h, int signum)
 
 static int fleet_config_of(const struct advisord_config *c, struct fleet_config *ret)
 {
-    *ret = (struct fleet_config) { .lease_us = c->lease_ms * 1000, .log_detection = c->log_detection };
+    *ret = (struct fleet_config) { .lease_us = c->lease_ms * 1000,
+                                   .owner_lease_us = *c->store_url ? c->store_owner_lease_ms * 1000 : 0,
+                                   .log_detection = c->log_detection };
     policy_defaults(&ret->policy);
     ret->policy.log_settle_us = c->log_settle_ms * 1000;
     ret->policy.fallback_delay_us = c->fallback_delay_ms * 1000;

@@ -7,7 +7,7 @@
 
 bool fleet_lease_free(const struct cluster *c, int64_t mono_us)
 {
-    return !c->holder_journal || mono_us >= c->lease_until_mono_us;
+    return !c->holder_journal || (mono_us >= c->lease_until_mono_us && mono_us >= c->taken_until_us);
 }
 
 bool fleet_lease_extend(struct fleet *f, struct cluster *c, const char *instance, int64_t mono_us)

@@ -19,6 +19,7 @@
 struct fleet_config {
     struct policy policy;
     int64_t lease_us;
+    int64_t owner_lease_us; /* of replicas over one store; 0: there are no others */
     bool log_detection; /* logs are watched at all; false: a failed state is an anomaly at once */
 };
 

@@ -154,6 +154,7 @@ void fleet_load_evidence(struct attempt *a, struct evidence *e)
 /* The last holder may be at work until a whole lease is over, and nothing destructive exists before its state is whole. */
 void fleet_take_over(struct fleet *f, struct cluster *c, uint64_t epoch, int64_t until_us, int64_t now_us, int64_t mono_us)
 {
+    int64_t wait_us;
     struct job *j;
 
     c->owned = true;
@@ -164,7 +165,10 @@ void fleet_take_over(struct fleet *f, struct cluster *c, uint64_t epoch, int64_t
 
     if (c->agent_state != AGENT_NEVER_SEEN)
         c->agent_state = AGENT_UNREACHABLE; /* not stored: the next change of the cluster carries it */
-    c->lease_until_mono_us = mono_us + (c->lease_us > f->cfg.lease_us ? c->lease_us : f->cfg.lease_us);
+    c->lease_until_mono_us = mono_us + f->cfg.lease_us;
+    wait_us = c->lease_us > f->cfg.lease_us ? c->lease_us : f->cfg.lease_us;
+    /* If the store's clock jumped ahead, an owner that does not know it yet extends leases as long as it believes in its own. */
+    c->taken_until_us = mono_us + (wait_us > f->cfg.owner_lease_us ? wait_us : f->cfg.owner_lease_us);
     c->digest_ok = false;
     fleet_windows_sum(c, now_us);
     for (struct entry *e = c->entries[RESOURCE_WINDOW]; e; e = e->hh.next) {
@@ -198,6 +202,7 @@ void fleet_give_up(struct fleet *f, struct cluster *c)
     c->owned = false;
     c->owned_until_us = 0;
     c->lease_until_mono_us = 0;
+    c->taken_until_us = 0;
     c->digest_ok = false;
     c->in_full = false;
     (void) str_set(NULL, &c->holder_instance, NULL);

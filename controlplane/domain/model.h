@@ -477,6 +477,8 @@ struct cluster {
     char *holder_instance; /* runtime: the session that holds it now; NULL = nobody */
     int64_t lease_until_mono_us; /* runtime: until then nobody else may be granted the lease */
     int64_t lease_us;      /* how long the newest grant may last: a replica with a shorter setting waits that long, too */
+    int64_t taken_until_us; /* runtime: until then whoever owned the cluster before, or was granted its lease by it, may
+                             * still be at work; nothing that happens here makes it shorter */
     bool in_full;          /* a full snapshot is under way */
     bool digest_ok;        /* state complete and confirmed by digest */
     int64_t observe_us;

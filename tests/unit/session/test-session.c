@@ -661,6 +661,33 @@ Test(session, a_lease_lasts_as_long_as_it_was_granted_for)
     close_peer(&b);
 }
 
+/* The store's clock jumped ahead: the owner before does not know yet that it is none any more, and extends what it granted.
+ * That the holder was here for a moment makes the wait no shorter. */
+Test(session, who_takes_over_waits_for_the_owner_before)
+{
+    struct peer a, b;
+
+    open_peer(&a, "s1");
+    say_hello(&a, "j1");
+    close_peer(&a);
+    fleet->cfg.owner_lease_us = 10000000;
+    fleet_take_over(fleet, cluster(), 1, now_us + 10000000, now_us, now_us);
+    open_peer(&a, "s2");
+    say_hello(&a, "j1");
+    cr_assert(session_active(a.session), "the same agent needs no wait");
+    cr_assert_eq(LAST(&a, WELCOME)->welcome->grant->lease_ms, 5000);
+    close_peer(&a);
+    now_us += 9000000;
+    cluster()->owned_until_us = INT64_MAX;
+    open_peer(&b, "s3");
+    say_hello(&b, "j2");
+    cr_assert_not(session_active(b.session));
+    now_us += 1000000;
+    say_heartbeat(&b, 1, false);
+    cr_assert(session_active(b.session));
+    close_peer(&b);
+}
+
 /* The take-over was slow to be stored: the standby's next heartbeat was sent before it heard of its grant. */
 Test(session, a_heartbeat_that_crosses_the_grant_loses_no_lease)
 {
