@@ -70,3 +70,24 @@ const char *adv_hex(const void *bytes, size_t len, char *out)
     out[2 * len] = '\0';
     return out;
 }
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool adv_unhex(const char *hex, void *ret_bytes, size_t len)
+{
+    uint8_t *out = ret_bytes;
+
+    if (strlen(hex) != 2 * len)
+        return false;
+    for (size_t i = 0; i < len; i++) {
+        int hi = hex_digit(hex[2 * i]), lo = hex_digit(hex[2 * i + 1]);
+
+        if (hi < 0 || lo < 0)
+            return false;
+        out[i] = (uint8_t) (hi * 16 + lo);
+    }
+    return true;
+}

@@ -29,6 +29,8 @@ void adv_sha256_done(struct adv_sha256 *h);
 
 /* Lower-case hex of @len bytes into @out of 2 * len + 1 bytes. Returns @out. */
 const char *adv_hex(const void *bytes, size_t len, char *out);
+/* And back: 2 * @len lower-case hex digits, no more. */
+adv_must_check bool adv_unhex(const char *hex, void *ret_bytes, size_t len);
 
 ADV_DEFINE_DONE(adv_sha256, adv_sha256_done);
 

@@ -49,6 +49,11 @@ struct advisord_config {
     int64_t max_restarts_limit;
     int64_t no_checkpoint_limit;
     int64_t exclude_max_percent;
+    int64_t retention_interval_ms;
+    int64_t retention_excerpts_ms;
+    int64_t retention_jobs_ms;
+    int64_t retention_audit_ms;
+    char *audit_signing_key;
     int64_t bookmark_ms;
     int64_t stop_grace_ms;
     char *port_file;

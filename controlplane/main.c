@@ -25,6 +25,7 @@ struct daemon {
     struct watcher_rules *rules;
     struct auth *auth;
     struct ca *agent_ca;
+    struct adv_ed25519 *audit_key;
     struct api *api;
     struct serve *serve;
     uv_signal_t term, intr, hup;
@@ -165,6 +166,7 @@ static int start(struct daemon *d, struct adv_err *err)
         .bookmark_ms = (uint32_t) c->bookmark_ms,
         .max_sessions = (size_t) c->max_sessions,
         .admission = (size_t) c->admission,
+        .retention = { c->retention_interval_ms, c->retention_excerpts_ms, c->retention_jobs_ms, c->retention_audit_ms },
     };
     struct rpc_config rc = {
         .listen = (const char *const *) c->listen.items,
@@ -199,7 +201,8 @@ static int start(struct daemon *d, struct adv_err *err)
         (r = auth_new(d->loop, &auth, &d->auth, err)) < 0 ||
         (*c->agent_ca_cert &&
          (r = ca_load(c->agent_ca_cert, c->agent_ca_key, adv_wall_us() / 1000000, &d->agent_ca, err)) < 0) ||
-        (r = owner_new(d->loop, d->turn, &oc, &d->owner, err)) < 0 || (ac.owner = d->owner, false) ||
+        (*c->audit_signing_key && (r = adv_ed25519_load(c->audit_signing_key, false, &d->audit_key, err)) < 0) ||
+        (ac.signer = d->audit_key, false) || (r = owner_new(d->loop, d->turn, &oc, &d->owner, err)) < 0 || (ac.owner = d->owner, false) ||
         (r = api_new(d->loop, d->turn, d->rules, &ac, &d->api, err)) < 0 ||
         (r = set_enrol(d, err)) < 0 ||
         (r = serve_new(d->loop, d->api, d->auth, &quota, &rc, &d->serve, err)) < 0 || (r = write_port(d, err)) < 0)
@@ -248,6 +251,7 @@ int main(int argc, char **argv)
     (void) uv_run(d.loop, UV_RUN_DEFAULT);
     d.store = store_close(d.store);
     (void) uv_run(d.loop, UV_RUN_DEFAULT); /* what it still had open */
+    d.audit_key = adv_ed25519_free(d.audit_key);
     (void) ca_free(d.agent_ca);
     (void) watcher_rules_unref(d.rules);
     (void) adv_config_free(d.config);

@@ -359,6 +359,7 @@ static void set_revision(const struct intent *i, uint64_t rev)
     case RESOURCE_INCIDENT:
     case RESOURCE_WINDOW:
     case RESOURCE_POLICY:
+    case RESOURCE_CHECKPOINT:
         ((struct entry *) i->object)->revision = rev;
         break;
     case RESOURCE_EVIDENCE:
@@ -422,16 +423,16 @@ static void record(struct turn *t, struct store_txn *txn)
     }
     for (size_t i = 0; i < in->n; i++) {
         struct intent *it = &in->v[i];
+        const char *own = intent_key(it, key);
         it->cluster->revision++;
-        (void) intent_key(it, key);
         if (!it->object) {
-            store_txn_delete(txn, it->kind, it->cluster->name, key);
+            store_txn_delete(txn, it->kind, it->cluster->name, own);
         } else {
             set_revision(it, it->cluster->revision);
             if (it->kind != RESOURCE_CLUSTER)
                 store_txn_put(txn, it->kind, it->cluster->name, it->object);
         }
-        store_txn_change(txn, it->cluster->revision, it->kind, it->cluster->name, key);
+        store_txn_change(txn, it->cluster->revision, it->kind, it->cluster->name, own);
     }
     for (size_t i = 0; i < in->n_audit; i++) {
         in->audit[i].cluster->revision++;

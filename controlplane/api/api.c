@@ -231,6 +231,14 @@ static void write_done(struct turn_event *te, const struct adv_err *err)
     free(w);
 }
 
+int api_request_id(const char *request_id, struct adv_err *err)
+{
+    if (strlen(request_id) <= 64)
+        return 0;
+    (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "REQUEST_ID_TOO_LONG", "request_id: expected at most 64 characters");
+    return adv_err_field(err, "request_id");
+}
+
 /* Submits the event of a caller who was found allowed. */
 static void write_event(struct api_call *call, const ProtobufCMessage *req, const char *request_id,
                         const struct event *ev, api_build build, const struct attempt *a, api_fill fill)
@@ -250,9 +258,7 @@ static void write_event(struct api_call *call, const ProtobufCMessage *req, cons
         call->ops->fail(call, &err);
         return;
     }
-    if (strlen(request_id) > 64) {
-        (void) adv_err_set_reason(&err, ADV_INVALID_ARGUMENT, "REQUEST_ID_TOO_LONG", "request_id: expected at most 64 characters");
-        (void) adv_err_field(&err, "request_id");
+    if (api_request_id(request_id, &err) < 0) {
         free(w);
         call->ops->fail(call, &err);
         return;
@@ -376,6 +382,20 @@ int api_text(const char *field, const char *text, size_t min, size_t max, struct
     return adv_err_field(err, "%s", field);
 }
 
+int api_word(const char *field, const char *word, size_t min, size_t max, const char *also, struct adv_err *err)
+{
+    size_t n = strlen(word);
+    bool ok = n >= min && n <= max;
+
+    for (const char *p = word; ok && *p; p++)
+        ok = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || strchr(also, *p);
+    if (ok)
+        return 0;
+    (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "WORD_MALFORMED", "%s: expected %zu to %zu letters, digits or \"%s\"",
+                              field, min, max, also);
+    return adv_err_field(err, "%s", field);
+}
+
 /* ---- life ------------------------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -386,6 +406,7 @@ static const struct {
     { job_service_methods, &job_service_n },     { advice_service_methods, &advice_service_n },
     { audit_service_methods, &audit_service_n }, { watch_service_methods, &watch_service_n },
     { entries_methods, &entries_n },             { policy_service_methods, &policy_service_n },
+    { retention_methods, &retention_n },
 };
 
 const struct api_method *api_methods(size_t *ret_n)
@@ -409,6 +430,7 @@ static void tick_cb(uv_timer_t *h)
     watch_service_tick(api);
     logs_tick(api);
     handoff_tick(api);
+    retention_tick(api);
 }
 
 static void changed_cb(struct turn_observer *o)
@@ -446,7 +468,12 @@ int api_new(uv_loop_t *loop, struct turn *turn, struct watcher_rules *rules, con
     api->observer.changed = changed_cb;
     api->observer.reset = reset_cb;
     api->owner = cfg->owner;
+    if (retention_start(api, err) < 0) {
+        free(api);
+        return -ADV_RESOURCE_EXHAUSTED;
+    }
     if (logs_new(api) < 0) {
+        retention_free(api);
         free(api);
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
     }
@@ -506,9 +533,10 @@ static void closed_cb(uv_handle_t *h)
 
 void api_maybe_free(struct api *api)
 {
-    if (!api->freed || api->pending || api->errands || uv_is_closing((uv_handle_t *) &api->tick))
+    if (!api->freed || api->pending || api->errands || retention_busy(api) || uv_is_closing((uv_handle_t *) &api->tick))
         return;
     handoff_free(api);
+    retention_free(api);
     uv_close((uv_handle_t *) &api->tick, closed_cb);
 }
 

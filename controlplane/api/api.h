@@ -14,6 +14,7 @@
 #include "google/protobuf/timestamp.pb-c.h"
 
 #include "common/arena.h"
+#include "common/ed25519.h"
 #include "controlplane/api/token.h"
 #include "controlplane/auth/auth.h"
 #include "controlplane/domain/entries.h"
@@ -84,6 +85,11 @@ struct api_method {
 /* Queue of a server stream at the transport; its count of messages is not limited beyond that. */
 #define API_STREAM_QUEUE_BYTES (1 << 20)
 
+/* How long what is kept; 0: for ever. */
+struct retention_config {
+    int64_t interval_ms, excerpts_ms, jobs_ms, audit_ms;
+};
+
 struct api_config {
     uint32_t heartbeat_interval_ms;
     uint32_t silence_timeout_ms;
@@ -91,6 +97,8 @@ struct api_config {
     uint32_t bookmark_ms; /* Watch: this long without an event brings a bookmark */
     size_t max_sessions;
     size_t admission; /* agents that say hello or send their whole state at one time */
+    struct adv_ed25519 *signer; /* of audit checkpoints; outlives the API; NULL: they are not signed */
+    struct retention_config retention;
 };
 
 struct ca;
@@ -155,6 +163,8 @@ struct api {
     struct watch *watches;          /* watch_service.c */
     struct logs *logs;              /* logs.c */
     size_t n_sessions;
+    struct retention *retention;    /* retention.c */
+    struct append *appends;         /* audit_append.c */
     struct owner *owner;      /* NULL: everything is owned */
     struct pending *pending;  /* handoff.c */
     struct answer *early_answers; /* handoff.c */
@@ -166,9 +176,9 @@ struct api {
 
 extern const struct api_method fleet_service_methods[], job_service_methods[], advice_service_methods[],
     audit_service_methods[], watch_service_methods[], agent_service_methods[], entries_methods[],
-    policy_service_methods[], cert_methods[];
+    policy_service_methods[], cert_methods[], retention_methods[];
 extern const size_t fleet_service_n, job_service_n, advice_service_n, audit_service_n, watch_service_n, agent_service_n,
-    entries_n, policy_service_n, cert_methods_n;
+    entries_n, policy_service_n, cert_methods_n, retention_n;
 
 void agent_service_start(struct api *api);
 /* The cluster of a live session of this caller; NULL when there is none of that id. */
@@ -176,6 +186,10 @@ const char *agent_service_cluster(const struct api_call *call, const char *sessi
 void agent_service_tick(struct api *api);
 void agent_service_changed(struct api *api);
 void agent_service_reset(struct api *api, const struct adv_err *why);
+adv_must_check int retention_start(struct api *api, struct adv_err *err);
+void retention_tick(struct api *api);
+bool retention_busy(const struct api *api);
+void retention_free(struct api *api);
 void watch_service_tick(struct api *api);
 void watch_service_changed(struct api *api);
 void watch_service_reset(struct api *api, const struct adv_err *why);
@@ -203,11 +217,17 @@ typedef void (*api_fill)(struct event *ev, const struct attempt *a, const char *
 void api_write_attempt(struct api_call *call, const ProtobufCMessage *req, const char *request_id, const char *name,
                        const Advisor__V1__AttemptRef *ref, const struct event *ev, api_fill fill, api_build build);
 
+/* Errors: -ADV_INVALID_ARGUMENT (REQUEST_ID_TOO_LONG). */
+adv_must_check int api_request_id(const char *request_id, struct adv_err *err);
 /* A text of a caller: @min to @max characters, none of them a control character.
  * Errors: -ADV_INVALID_ARGUMENT (TEXT_MISSING, TEXT_TOO_LONG, TEXT_MALFORMED), field @field. */
 adv_must_check int api_text(const char *field, const char *text, size_t min, size_t max, struct adv_err *err);
 /* A time of a caller; 0 for none. Errors: -ADV_INVALID_ARGUMENT (TIME_MALFORMED), field @field. */
 adv_must_check int api_time(const char *field, const Google__Protobuf__Timestamp *t, int64_t *ret_us, struct adv_err *err);
+/* A word of a caller: @min to @max of letters, digits and @also.
+ * Errors: -ADV_INVALID_ARGUMENT (WORD_MALFORMED), field @field. */
+adv_must_check int api_word(const char *field, const char *word, size_t min, size_t max, const char *also,
+                            struct adv_err *err);
 #define API_REASON_MAX 500
 
 /* Log bytes of attempts: one scan an attempt and stream. A new call of @cluster may send again what was sent before, so

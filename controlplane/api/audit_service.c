@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* AuditService: pages read from the store by a worker. */
+/* AuditService: pages read from the store by a worker. audit_append.c and audit_verify.c have the rest. */
 
-#include "advisor/v1/audit_service.pb-c.h"
+#include "controlplane/api/audit.h"
 
 #include <stdio.h>
 
 #include "common/num.h"
-#include "controlplane/api/find.h"
 #include "controlplane/shapes/shapes.h"
 
 struct audit_read {
@@ -70,49 +69,123 @@ static void rows_cb(void *arg, const struct audit_row *rows, size_t n, const str
     free(a);
 }
 
-static void list_audit_events(struct api_call *call, const ProtobufCMessage *req)
+int audit_parent(struct api_call *call, const char *parent, bool all_too, char ret_cluster[65], struct adv_err *err)
 {
-    const Advisor__V1__ListAuditEventsRequest *q = (const void *) req;
-    struct audit_query query = { 0 };
-    struct audit_read *a = NULL;
     struct resource_path p;
-    struct adv_err err = { 0 };
-    char after[32];
-    uint32_t limit;
+    bool known;
 
-    if (resource_path_parse(q->parent, &p, &err) < 0 || api_page_size(q->page_size, &limit, &err) < 0 ||
-        token_page_parse(q->page_token, "audit", after, sizeof(after), &err) < 0 ||
-        (*after && adv_parse_u64(after, 0, INT64_MAX, &query.after_rowid, &err) < 0))
-        goto fail;
-    if (strlen(q->subject_prefix) >= sizeof(query.subject_prefix) || strlen(q->verb) >= sizeof(query.verb)) {
-        (void) adv_err_set_reason(&err, ADV_INVALID_ARGUMENT, "FILTER_TOO_LONG", "subject_prefix or verb is too long");
-        goto fail;
+    ret_cluster[0] = '\0';
+    if (adv_streq(parent, "clusters/" FLEET_CLUSTER)) { /* no cluster that anybody could register */
+        (void) strcpy(ret_cluster, FLEET_CLUSTER);
+        return 0;
     }
-    if (!adv_streq(p.cluster, "-") && (!fleet_find_cluster(turn_fleet(call->api->turn), p.cluster) ||
-                                       !api_may_see_cluster(&call->caller, p.cluster))) {
-        (void) adv_err_set_reason(&err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", p.cluster);
-        goto fail;
+    if (resource_path_parse(parent, &p, err) < 0)
+        return adv_err_field(err, "parent");
+    if (all_too && adv_streq(parent, "clusters/-"))
+        return 0;
+    if (!resource_path_is_cluster(&p)) {
+        (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "NAME_MALFORMED", "parent \"%.64s\": expected clusters/<id>", parent);
+        return adv_err_field(err, "parent");
     }
-    a = malloc(sizeof(*a));
-    if (!a) {
-        (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
-        goto fail;
-    }
-    if (!adv_streq(p.cluster, "-"))
-        (void) snprintf(query.cluster, sizeof(query.cluster), "%s", p.cluster);
-    (void) strcpy(query.subject_prefix, q->subject_prefix);
-    (void) strcpy(query.verb, q->verb);
-    query.limit = limit + 1; /* one more tells whether there is a next page */
-    *a = (struct audit_read) { call, limit };
-    call->ops->ref(call);
-    store_list_audit(turn_store(call->api->turn), &query, rows_cb, a);
-    return;
-fail:
-    call->ops->fail(call, &err);
+    known = fleet_find_cluster(turn_fleet(call->api->turn), p.cluster) && api_may_see_cluster(&call->caller, p.cluster);
+    (void) snprintf(ret_cluster, 65, "%s", p.cluster);
+    return known ? 0 : adv_err_set_reason(err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", p.cluster);
 }
 
+static int make_query(struct api_call *call, const Advisor__V1__ListAuditEventsRequest *q, struct audit_query *ret,
+                      struct adv_err *err)
+{
+    char after[32];
+    uint32_t limit;
+    int r;
+
+    *ret = (struct audit_query) { 0 };
+    if ((r = audit_parent(call, q->parent, true, ret->cluster, err)) < 0 ||
+        (r = api_page_size(q->page_size, &limit, err)) < 0 ||
+        (r = token_page_parse(q->page_token, "audit", after, sizeof(after), err)) < 0 ||
+        (r = api_time("start_time", q->start_time, &ret->from_us, err)) < 0 ||
+        (r = api_time("end_time", q->end_time, &ret->before_us, err)) < 0)
+        return r;
+    if (*after && adv_parse_u64(after, 0, INT64_MAX, &ret->after_rowid, NULL) < 0) {
+        (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "PAGE_TOKEN_INVALID",
+                                  "page_token: expected the next_page_token of the same list");
+        return adv_err_field(err, "page_token");
+    }
+    if (strlen(q->subject_prefix) >= sizeof(ret->subject_prefix) || strlen(q->verb) >= sizeof(ret->verb) ||
+        strlen(q->principal) >= sizeof(ret->principal))
+        return adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "FILTER_TOO_LONG", "subject_prefix, verb or principal is too long");
+    (void) strcpy(ret->subject_prefix, q->subject_prefix);
+    (void) strcpy(ret->verb, q->verb);
+    (void) strcpy(ret->principal, q->principal);
+    ret->limit = limit + 1; /* one more tells whether there is a next page */
+    return 0;
+}
+
+static void list_audit_events(struct api_call *call, const ProtobufCMessage *req)
+{
+    struct audit_query query;
+    struct audit_read *a = malloc(sizeof(*a));
+    struct adv_err err = { 0 };
+
+    if (!a || make_query(call, (const void *) req, &query, &err) < 0) {
+        if (!a)
+            (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
+        free(a);
+        call->ops->fail(call, &err);
+        return;
+    }
+    *a = (struct audit_read) { call, query.limit - 1 };
+    call->ops->ref(call);
+    store_list_audit(turn_store(call->api->turn), &query, rows_cb, a);
+}
+
+static int newest_first(struct entry *a, struct entry *b)
+{
+    return strcmp(b->uid, a->uid);
+}
+
+static int list_audit_checkpoints(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req,
+                                  struct adv_arena *ar, ProtobufCMessage **ret, struct adv_err *err)
+{
+    const Advisor__V1__ListAuditCheckpointsRequest *q = (const void *) req;
+    struct fleet *f = turn_fleet(api->turn);
+    struct cluster *c = f->global;
+    char after[64];
+    uint32_t limit;
+    int r;
+
+    if ((!adv_streq(q->parent, "clusters/" FLEET_CLUSTER) &&
+         (r = api_find_parent(api, caller, q->parent, &c, NULL, err)) < 0) ||
+        (r = api_page_size(q->page_size, &limit, err)) < 0 ||
+        (r = token_page_parse(q->page_token, "checkpoints", after, sizeof(after), err)) < 0)
+        return r;
+    REPLY(m, Advisor__V1__ListAuditCheckpointsResponse, advisor__v1__list_audit_checkpoints_response__init);
+    m->checkpoints = adv_arena_alloc(ar, limit * sizeof(*m->checkpoints));
+    if (!m->checkpoints)
+        return -ADV_RESOURCE_EXHAUSTED;
+    HASH_SRT(hh, c->entries[RESOURCE_CHECKPOINT], newest_first);
+    for (const struct entry *e = c->entries[RESOURCE_CHECKPOINT]; e; e = e->hh.next) {
+        if (*after && strcmp(e->uid, after) >= 0)
+            continue;
+        if (m->n_checkpoints == limit) {
+            m->next_page_token = token_page(ar, "checkpoints", after);
+            break;
+        }
+        m->checkpoints[m->n_checkpoints] = shape_checkpoint(ar, (const struct checkpoint *) e);
+        if (!m->checkpoints[m->n_checkpoints++])
+            return -ADV_RESOURCE_EXHAUSTED;
+        (void) snprintf(after, sizeof(after), "%s", e->uid);
+    }
+    return 0;
+}
+
+#define ROW(name, lower, ROLE, SIZE, ...)                                                                    \
+    { "/advisor.v1.AuditService/" #name, API_UNARY, &advisor__v1__##lower##_request__descriptor,             \
+      &advisor__v1__##lower##_response__descriptor, ROLE, SIZE, __VA_ARGS__ }
 const struct api_method audit_service_methods[] = {
-    { "/advisor.v1.AuditService/ListAuditEvents", API_UNARY, &advisor__v1__list_audit_events_request__descriptor,
-      &advisor__v1__list_audit_events_response__descriptor, ROLE_READER, 64 << 10, .call = list_audit_events },
+    ROW(ListAuditEvents, list_audit_events, ROLE_READER, 64 << 10, .call = list_audit_events),
+    ROW(AppendAuditEvents, append_audit_events, ROLE_DETECTOR, 512 << 10, .call = audit_append),
+    ROW(VerifyAudit, verify_audit, ROLE_READER, 64 << 10, .call = audit_verify),
+    ROW(ListAuditCheckpoints, list_audit_checkpoints, ROLE_READER, 64 << 10, .read = list_audit_checkpoints),
 };
 const size_t audit_service_n = ADV_ARRAY_LEN(audit_service_methods);

@@ -91,6 +91,9 @@ static bool fill_entry(struct adv_arena *ar, const struct entry *e, Advisor__V1_
     case RESOURCE_WINDOW:
         m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_MAINTENANCE_WINDOW;
         return (m->maintenance_window = shape_window(ar, (const struct window *) e)) != NULL;
+    case RESOURCE_CHECKPOINT:
+        m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_AUDIT_CHECKPOINT;
+        return (m->audit_checkpoint = shape_checkpoint(ar, (const struct checkpoint *) e)) != NULL;
     case RESOURCE_POLICY:
         m->resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE_POLICY;
         return (m->policy = shape_policy(ar, (const struct policy_doc *) e)) != NULL;
@@ -216,10 +219,10 @@ static bool audit_ready(struct api *api, struct watch *w, uint64_t seq)
 {
     struct audit_query q = { .after_rowid = seq - 1, .limit = AUDIT_AHEAD };
 
+    if (w->audit_reading) /* what it will have is not there yet, though the range says so */
+        return false;
     if (seq >= w->audit_from && seq <= w->audit_upto)
         return true;
-    if (w->audit_reading)
-        return false;
     audit_clear(w);
     (void) snprintf(q.cluster, sizeof(q.cluster), "%s", w->cluster);
     w->audit_from = seq;

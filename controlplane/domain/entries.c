@@ -19,6 +19,8 @@ size_t entry_size(enum resource_kind kind)
         return sizeof(struct window);
     case RESOURCE_POLICY:
         return sizeof(struct policy_doc);
+    case RESOURCE_CHECKPOINT:
+        return sizeof(struct checkpoint);
     default:
         return 0;
     }
@@ -81,6 +83,12 @@ void entry_free(struct entry *e)
         free(p->document_sha256);
         free(p->owner);
         free(p->reason);
+    } else if (e->kind == RESOURCE_CHECKPOINT) {
+        struct checkpoint *cp = (struct checkpoint *) e;
+        free(cp->hash);
+        free(cp->signature);
+        free(cp->key_id);
+        free(cp->store_uuid);
     }
     free(e->uid);
     free(e->request_id);

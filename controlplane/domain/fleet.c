@@ -186,7 +186,8 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
     int r = 0;
 
     f->now_us = ev->now_us;
-    if (ev->type == EV_POLICY_APPLY) {
+    if (ev->type == EV_POLICY_APPLY ||
+        ((ev->type == EV_AUDIT_CUT || ev->type == EV_RETENTION) && adv_streq(str_or(ev->cluster), FLEET_CLUSTER))) {
         c = f->global;
     } else if (ev->type != EV_TICK && ev->type != EV_CLUSTER_CREATE) {
         c = fleet_find_cluster(f, ev->cluster);
@@ -291,6 +292,18 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
         break;
     case EV_CERT_REVOKE:
         r = fleet_apply_cert_revoke(f, in, c, ev, err);
+        break;
+    case EV_AUDIT_APPEND:
+        r = fleet_apply_audit_append(in, c, ev);
+        break;
+    case EV_AUDIT_CUT:
+        r = fleet_apply_audit_cut(f, in, c, ev, err);
+        break;
+    case EV_RETENTION:
+        fleet_apply_retention(f, in, c, ev);
+        break;
+    case EV_FORGET:
+        r = fleet_apply_forget(in, c, ev, err);
         break;
     case EV_TICK:
         tick(f, in, ev);

@@ -67,6 +67,10 @@ enum event_type {
     EV_ENROL_REDEEM, /* an agent shows it */
     EV_CERT_RENEW,   /* a live agent gets its next certificate */
     EV_CERT_REVOKE,
+    EV_AUDIT_APPEND, /* an event of somebody outside */
+    EV_AUDIT_CUT,    /* old audit events go */
+    EV_RETENTION,    /* old excerpts and jobs go */
+    EV_FORGET,       /* what is known of a user goes */
     EV_TICK,
 };
 
@@ -300,6 +304,33 @@ struct event {
             uint64_t if_revision;
             bool ret_changed;
         } policy;
+        struct {
+            const char *verb;
+            const char *subject;
+            const char *event_id;
+            const char *detail;
+            int64_t observe_us;
+            uint64_t ret_seq;
+        } audit;
+        struct {
+            uint64_t seq; /* up to it */
+            const char *hash;
+            const char *signature, *key_id, *store_uuid;
+            int64_t record_us; /* that was signed */
+        } cut;
+        struct {
+            int64_t excerpts_before_us; /* recorded before; 0: keep all */
+            int64_t jobs_before_us;     /* last heard of before */
+            uint32_t limit;             /* changes */
+            bool ret_more;
+        } retention;
+        struct {
+            const char *user;
+            uint32_t limit;
+            uint32_t ret_forgotten;
+            uint32_t ret_present;
+            bool ret_more;
+        } forget;
     } u;
 };
 

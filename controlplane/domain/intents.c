@@ -37,6 +37,7 @@ static bool *dirty_mark(const struct intent *i)
     case RESOURCE_INCIDENT:
     case RESOURCE_WINDOW:
     case RESOURCE_POLICY:
+    case RESOURCE_CHECKPOINT:
         return &((struct entry *) i->object)->dirty;
     case RESOURCE_EVIDENCE:
         return &((struct evidence *) i->object)->dirty;

@@ -128,6 +128,12 @@ int fleet_apply_cert_revoke(struct fleet *f, struct intents *in, struct cluster 
 int fleet_enrolment_refused(struct adv_err *err);
 int fleet_check_cert(const struct cluster *c, const char *serial, int64_t issued_s, struct adv_err *err);
 
+/* forget.c */
+int fleet_apply_audit_append(struct intents *in, struct cluster *c, struct event *ev);
+int fleet_apply_audit_cut(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev, struct adv_err *err);
+void fleet_apply_retention(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev);
+int fleet_apply_forget(struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err);
+
 /* people.c */
 int fleet_apply_approval(struct intents *in, struct cluster *c, const struct event *ev, struct adv_err *err);
 int fleet_apply_verdict(struct intents *in, struct cluster *c, const struct event *ev, struct adv_err *err);

@@ -214,6 +214,7 @@ const char *resource_key(enum resource_kind kind, const void *object, char buf[R
     case RESOURCE_INCIDENT:
     case RESOURCE_WINDOW:
     case RESOURCE_POLICY:
+    case RESOURCE_CHECKPOINT:
         (void) snprintf(buf, RESOURCE_KEY_MAX, "%s", ((const struct entry *) object)->uid);
         break;
     case RESOURCE_EVIDENCE:
@@ -278,6 +279,9 @@ const char *resource_name(enum resource_kind kind, const char *cluster, const ch
         return buf;
     case RESOURCE_WINDOW:
         (void) snprintf(buf, size, "clusters/%s/windows/%s", cluster, key);
+        return buf;
+    case RESOURCE_CHECKPOINT:
+        (void) snprintf(buf, size, "clusters/%s/checkpoints/%s", cluster, key);
         return buf;
     case RESOURCE_POLICY:
         slash = strchr(key, '/');

@@ -113,6 +113,7 @@ enum resource_kind {
     RESOURCE_POLICY = 13,
     RESOURCE_ENROLMENT = 14,
     RESOURCE_REVOCATION = 15,
+    RESOURCE_CHECKPOINT = 16,
     RESOURCE_KIND_END_
 };
 /* Kinds that Watch shows to nobody: who was enrolled and refused is in the audit log. */
@@ -212,6 +213,17 @@ struct window {
     char *owner;
     int64_t create_us;
     char *ended_by; /* NULL: it ended by itself */
+};
+
+/* How far an audit chain had come when what lies before was removed. */
+struct checkpoint {
+    struct entry e;
+    uint64_t seq;
+    char *hash;
+    int64_t record_us;
+    char *signature; /* hex; NULL: there was no key */
+    char *key_id;
+    char *store_uuid;
 };
 
 /* One version of one policy; uid "<name>/<version, 10 digits>". Hangs on FLEET_CLUSTER. */

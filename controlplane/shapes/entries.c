@@ -3,6 +3,7 @@
 
 #include "controlplane/shapes/internal.h"
 
+#include "common/digest.h"
 #include "common/num.h"
 
 #define SAME(domain, proto) _Static_assert((int) (domain) == (int) (proto), #domain " differs from the API")
@@ -102,6 +103,24 @@ Advisor__V1__Policy *shape_policy(struct adv_arena *ar, const struct policy_doc 
     m->create_time = shape_time_us(ar, p->create_us);
     m->etag = shape_entry_etag(ar, &p->e);
     m->revision = p->e.revision;
+    return adv_arena_exhausted(ar) ? NULL : m;
+}
+
+Advisor__V1__AuditCheckpoint *shape_checkpoint(struct adv_arena *ar, const struct checkpoint *cp)
+{
+    size_t n = strlen(str_or(cp->signature)) / 2;
+
+    MESSAGE(m, Advisor__V1__AuditCheckpoint, advisor__v1__audit_checkpoint__init);
+    m->name = name_of(ar, &cp->e);
+    m->cluster = text(cp->e.cluster->name);
+    m->seq = cp->seq;
+    m->hash = text(cp->hash);
+    m->record_time = shape_time_us(ar, cp->record_us);
+    m->key_id = text(cp->key_id);
+    m->store_uuid = text(cp->store_uuid);
+    m->signature.data = adv_arena_alloc(ar, n + 1);
+    if (m->signature.data && adv_unhex(str_or(cp->signature), m->signature.data, n))
+        m->signature.len = n;
     return adv_arena_exhausted(ar) ? NULL : m;
 }
 

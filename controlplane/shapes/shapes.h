@@ -30,6 +30,7 @@ Advisor__V1__Evidence *shape_evidence(struct adv_arena *ar, const struct evidenc
 Advisor__V1__Exclusion *shape_exclusion(struct adv_arena *ar, const struct exclusion *x);
 Advisor__V1__Incident *shape_incident(struct adv_arena *ar, const struct incident *i);
 Advisor__V1__MaintenanceWindow *shape_window(struct adv_arena *ar, const struct window *w);
+Advisor__V1__AuditCheckpoint *shape_checkpoint(struct adv_arena *ar, const struct checkpoint *cp);
 Advisor__V1__Policy *shape_policy(struct adv_arena *ar, const struct policy_doc *p);
 
 /* Names of a host list, one by one. */

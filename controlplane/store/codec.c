@@ -259,6 +259,16 @@ static const struct field policy_fields[] = {
     F(9, F_STR, policy_doc, reason),
     F(10, F_I64, policy_doc, create_us),
 };
+
+static const struct field checkpoint_fields[] = {
+    ENTRY(checkpoint),
+    F(4, F_U64, checkpoint, seq),
+    F(5, F_STR, checkpoint, hash),
+    F(6, F_I64, checkpoint, record_us),
+    F(7, F_STR, checkpoint, signature),
+    F(8, F_STR, checkpoint, key_id),
+    F(9, F_STR, checkpoint, store_uuid),
+};
 #undef ENTRY
 static const struct field enrolment_fields[] = {
     F(1, F_STR, enrolment, uid),
@@ -303,6 +313,7 @@ static const struct field *table_of(enum resource_kind kind, size_t *ret_n)
         TABLE(RESOURCE_INCIDENT, incident_fields);
         TABLE(RESOURCE_WINDOW, window_fields);
         TABLE(RESOURCE_POLICY, policy_fields);
+        TABLE(RESOURCE_CHECKPOINT, checkpoint_fields);
         TABLE(RESOURCE_EVIDENCE, evidence_fields);
         TABLE(RESOURCE_ENROLMENT, enrolment_fields);
         TABLE(RESOURCE_REVOCATION, revocation_fields);

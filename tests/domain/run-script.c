@@ -12,7 +12,7 @@
  *   gone CLUSTER instance= | take CLUSTER instance= journal= | report CLUSTER instance= ceiling=
  *   nodes CLUSTER HOSTLIST            nodes of the cluster, sent with the next state
  *   state CLUSTER instance= [full=1] [gone=JOB] job=ID state= [restarts=] [submit=] [end=] [exit=] [signal=] [nodes=]
- *         [comment=] [batch=0] [requeueable=0] [held=1] [inc=]
+ *         [comment=] [user=] [batch=0] [requeueable=0] [held=1] [inc=]
  *   log CLUSTER JOB/N signature rule= class= retryable= precedence= [terminal=0] [blame=node] [nodes=] [offset=] [kind=hang]
  *   log CLUSTER JOB/N progress|checkpoint|resumed STEP
  *   telemetry CLUSTER JOB/N STATE [reason=]
@@ -20,6 +20,7 @@
  *   window CLUSTER [start=SECONDS] end=SECONDS | endwindow CLUSTER       ends the newest
  *   closeincident CLUSTER                                               the newest
  *   policy NAME DOCUMENT
+ *   age CLUSTER [excerpts=AT] [jobs=AT] [limit=] | cut CLUSTER SEQ | forget CLUSTER USER [limit=]
  *   approve|reject CLUSTER JOB/N gen= [reason=]
  *   verdict CLUSTER JOB/N right|wrong gen= [why=]
  *   status CLUSTER JOB/N gen= epoch= disposition= reason= | action CLUSTER JOB/N seq= verb= gen= [outcome=ACCEPTED]
@@ -211,6 +212,11 @@ static void print_object(enum resource_kind kind, const void *o)
               e->nodes ? " nodes=" : "", str_or(e->nodes));
         break;
     }
+    case RESOURCE_CHECKPOINT: {
+        const struct checkpoint *cp = o;
+        print("  checkpoint %llu%s\n", (unsigned long long) cp->seq, cp->signature ? " signed" : "");
+        break;
+    }
     case RESOURCE_ENROLMENT: /* tests/unit/domain/test-certs.c */
     case RESOURCE_REVOCATION:
     case RESOURCE_NODE: /* as the script says; not repeated */
@@ -304,7 +310,7 @@ static void do_state(struct event *ev, bool full)
         .incarnation_unix = num("inc", 0),
         .held = num("held", 0) != 0,
         .nodes = get("nodes", "n[1-2]"),
-        .user = "alice",
+        .user = get("user", "alice"),
         .partition = "main",
         .detail_known = true,
         .name = "train",
@@ -514,6 +520,27 @@ static void do_window(struct event *ev, bool end)
     apply(ev);
 }
 
+static void do_age(struct event *ev)
+{
+    ev->type = EV_RETENTION;
+    ev->u.retention.excerpts_before_us = num("excerpts", 0) * 1000000;
+    ev->u.retention.jobs_before_us = num("jobs", 0) * 1000000;
+    ev->u.retention.limit = (uint32_t) num("limit", 1000);
+    apply(ev);
+    if (ev->u.retention.ret_more)
+        print("  -> more\n");
+}
+
+static void do_forget(struct event *ev)
+{
+    ev->type = EV_FORGET;
+    ev->u.forget.user = word(3);
+    ev->u.forget.limit = (uint32_t) num("limit", 1000);
+    apply(ev);
+    print("  -> %u forgotten, %u present%s\n", ev->u.forget.ret_forgotten, ev->u.forget.ret_present,
+          ev->u.forget.ret_more ? ", more" : "");
+}
+
 static void do_show(void)
 {
     for (struct cluster *c = fleet->clusters; c; c = c->hh.next) {
@@ -637,6 +664,16 @@ static void run_line(void)
         ev.type = EV_POLICY_APPLY;
         ev.u.policy.name = word(2);
         ev.u.policy.document = ev.u.policy.document_sha256 = word(3);
+        apply(&ev);
+    } else if (adv_streq(verb, "age")) {
+        do_age(&ev);
+    } else if (adv_streq(verb, "forget")) {
+        do_forget(&ev);
+    } else if (adv_streq(verb, "cut")) {
+        ev.type = EV_AUDIT_CUT;
+        ev.u.cut.seq = strtoull(word(3), NULL, 10);
+        ev.u.cut.hash = "h";
+        ev.u.cut.store_uuid = "u";
         apply(&ev);
     } else if (adv_streq(verb, "approve") || adv_streq(verb, "reject")) {
         do_approval(&ev, *verb == 'a' ? APPROVAL_APPROVED : APPROVAL_REJECTED);

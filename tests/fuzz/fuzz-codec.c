@@ -44,7 +44,8 @@ static void free_object(enum resource_kind kind, void *o)
     case RESOURCE_EXCLUSION:
     case RESOURCE_INCIDENT:
     case RESOURCE_WINDOW:
-    case RESOURCE_POLICY: entry_free(o); break;
+    case RESOURCE_POLICY:
+    case RESOURCE_CHECKPOINT: entry_free(o); break;
     case RESOURCE_ENROLMENT: enrolment_free(o); break;
     case RESOURCE_REVOCATION: revocation_free(o); break;
     case RESOURCE_AUDIT:

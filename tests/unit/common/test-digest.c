@@ -29,3 +29,13 @@ Test(digest, vectors)
         cr_assert_str_eq(adv_hex(d, sizeof(d), hex), t[i].hex);
     }
 }
+
+Test(digest, unhex)
+{
+    static const char *const bad[] = { "", "0", "0g", "g0", "000102", "00010", "00 1", "-1ff" };
+    uint8_t b[2];
+
+    cr_assert(adv_unhex("00ff", b, 2) && b[0] == 0 && b[1] == 0xff);
+    for (size_t i = 0; i < ADV_ARRAY_LEN(bad); i++)
+        cr_assert(!adv_unhex(bad[i], b, 2), "\"%s\"", bad[i]);
+}

@@ -255,6 +255,20 @@ static SAMPLE_UNUSED void sample_window(struct window *o, int k)
     SAMPLE_STR(o, ended_by, k);
 }
 
+static SAMPLE_UNUSED void sample_checkpoint(struct checkpoint *o, int k)
+{
+    o->e.kind = RESOURCE_CHECKPOINT;
+    SAMPLE_STR(o, e.uid, k);
+    SAMPLE_STR(o, e.request_id, k);
+    o->e.revision = (uint64_t) SAMPLE_NUM(k);
+    o->seq = (uint64_t) SAMPLE_NUM(k);
+    SAMPLE_STR(o, hash, k);
+    o->record_us = SAMPLE_NUM(k);
+    SAMPLE_STR(o, signature, k);
+    SAMPLE_STR(o, key_id, k);
+    SAMPLE_STR(o, store_uuid, k);
+}
+
 static SAMPLE_UNUSED void sample_policy_doc(struct policy_doc *o, int k)
 {
     o->e.kind = RESOURCE_POLICY;
@@ -542,6 +556,19 @@ static SAMPLE_UNUSED void same_window(const struct window *a, const struct windo
     SAME_STR(owner);
     SAME_NUM(create_us);
     SAME_STR(ended_by);
+}
+
+static SAMPLE_UNUSED void same_checkpoint(const struct checkpoint *a, const struct checkpoint *b, const char *where)
+{
+    SAME_STR(e.uid);
+    SAME_STR(e.request_id);
+    SAME_NUM(e.revision);
+    SAME_NUM(seq);
+    SAME_STR(hash);
+    SAME_NUM(record_us);
+    SAME_STR(signature);
+    SAME_STR(key_id);
+    SAME_STR(store_uuid);
 }
 
 static SAMPLE_UNUSED void same_policy_doc(const struct policy_doc *a, const struct policy_doc *b, const char *where)

@@ -33,6 +33,7 @@ static const struct kind {
     { RESOURCE_POLICY, "policy", sizeof(struct policy_doc), 10 },
     { RESOURCE_ENROLMENT, "enrolment", sizeof(struct enrolment), 11 },
     { RESOURCE_REVOCATION, "revocation", sizeof(struct revocation), 7 },
+    { RESOURCE_CHECKPOINT, "checkpoint", sizeof(struct checkpoint), 9 },
 };
 
 static void *sample(const struct kind *k)
@@ -54,6 +55,7 @@ static void *sample(const struct kind *k)
     case RESOURCE_POLICY: sample_policy_doc(o, 1); break;
     case RESOURCE_ENROLMENT: sample_enrolment(o, 1); break;
     case RESOURCE_REVOCATION: sample_revocation(o, 1); break;
+    case RESOURCE_CHECKPOINT: sample_checkpoint(o, 1); break;
     case RESOURCE_AUDIT:
     case RESOURCE_KIND_END_:
     case RESOURCE_NONE: break;
@@ -78,6 +80,7 @@ static void same(const struct kind *k, const void *a, const void *b)
     case RESOURCE_POLICY: same_policy_doc(a, b, k->name); break;
     case RESOURCE_ENROLMENT: same_enrolment(a, b, k->name); break;
     case RESOURCE_REVOCATION: same_revocation(a, b, k->name); break;
+    case RESOURCE_CHECKPOINT: same_checkpoint(a, b, k->name); break;
     case RESOURCE_AUDIT:
     case RESOURCE_KIND_END_:
     case RESOURCE_NONE: break;
@@ -99,6 +102,7 @@ static void release(const struct kind *k, void *o)
     case RESOURCE_INCIDENT:
     case RESOURCE_WINDOW:
     case RESOURCE_POLICY:
+    case RESOURCE_CHECKPOINT:
         ((struct entry *) o)->kind = k->kind;
         entry_free(o);
         break;

@@ -297,6 +297,59 @@ Test(turn, reads_wait_for_the_commit)
     cr_assert(after.called == 1 && after.cluster_there);
 }
 
+/* ---- what goes -------------------------------------------------------------------------------------------------- */
+
+static int64_t count(const char *sql)
+{
+    sqlite3_stmt *s = NULL;
+    int64_t n = -1;
+
+    cr_assert_eq(sqlite3_prepare_v2(reader, sql, -1, &s, NULL), SQLITE_OK, "%s", sqlite3_errmsg(reader));
+    if (sqlite3_step(s) == SQLITE_ROW)
+        n = sqlite3_column_int64(s, 0);
+    (void) sqlite3_finalize(s);
+    return n;
+}
+
+Test(turn, what_goes_is_deleted_under_its_own_key)
+{
+    struct probe a, x, y, gone;
+    char lifted[64];
+
+    (void) submit(&a, EV_CLUSTER_CREATE, "a");
+    x = y = (struct probe) { .te = { .ev = { .type = EV_EXCLUSION_ADD, .cluster = "a" }, .done = on_done } };
+    x.te.ev.u.exclusion.node = "n1";
+    y.te.ev.u.exclusion.node = "n2";
+    x.te.ev.u.exclusion.reason = y.te.ev.u.exclusion.reason = "r";
+    turn_submit(t, &x.te);
+    turn_submit(t, &y.te);
+    wait_for(&y.called);
+    cr_assert_eq(count("SELECT count(*) FROM objects WHERE kind = 9"), 2);
+    (void) snprintf(lifted, sizeof(lifted), "%s", fleet_find_cluster(turn_fleet(t), "a")->entries[RESOURCE_EXCLUSION]->uid);
+    x = (struct probe) { .te = { .ev = { .type = EV_EXCLUSION_LIFT, .cluster = "a" }, .done = on_done } };
+    x.te.ev.u.entry.uid = lifted;
+    x.te.ev.u.entry.reason = "";
+    turn_submit(t, &x.te);
+    gone = (struct probe) { .te = { .ev = { .type = EV_RETENTION, .cluster = "a" }, .done = on_done } };
+    gone.te.ev.u.retention.jobs_before_us = INT64_MAX - 1;
+    gone.te.ev.u.retention.limit = 10;
+    turn_submit(t, &gone.te);
+    wait_for(&gone.called);
+    cr_assert_eq(gone.code, 0);
+    cr_assert_eq(count("SELECT count(*) FROM objects WHERE kind = 9"), 1, "one went, and only one");
+    stop();
+    turn_free(t);
+    t = NULL;
+    (void) sqlite3_close(reader);
+    (void) store_close(st);
+    stopped = 0;
+    start(); /* what is loaded is what is left */
+    (void) submit(&a, EV_SET_MODE, "a");
+    wait_for(&a.called);
+    cr_assert_eq(a.code, 0);
+    cr_assert_eq(HASH_COUNT(fleet_find_cluster(turn_fleet(t), "a")->entries[RESOURCE_EXCLUSION]), 1);
+}
+
 /* ---- request ids ------------------------------------------------------------------------------------------------ */
 
 Test(turn, a_request_id_counts_once)

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes by age, and what goes on request.
+ *
+ * Every retention.interval each cluster that is owned here is gone through: excerpts and jobs in events of a bounded size,
+ * then the old end of its audit log in pieces, each with a checkpoint that is signed here and stored with it. Other events
+ * come in between, so nobody waits for it. */
+
+#include <stdio.h>
+
+#include "advisor/v1/fleet_service.pb-c.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "controlplane/api/audit.h"
+#include "controlplane/api/handoff.h"
+
+#define PIECE_CHANGES 2000
+#define PIECE_EVENTS  1000
+
+struct retention {
+    struct api *api;
+    struct turn_event te;
+    char (*clusters)[65]; /* still to do, last first */
+    size_t n;
+    char cluster[65]; /* under way */
+    bool busy;
+    int64_t next_mono_us;
+    char hash[ADV_SHA256_HEX_SIZE];
+    char signature[2 * ADV_ED25519_SIZE + 1];
+};
+
+static void next_cluster(struct retention *r);
+static void age_audit(struct retention *r);
+
+static void over(struct retention *r)
+{
+    free(r->clusters);
+    r->clusters = NULL;
+    r->n = 0;
+    r->busy = false;
+    r->next_mono_us = adv_mono_us() + r->api->cfg.retention.interval_ms * 1000;
+    if (r->api->freed)
+        api_maybe_free(r->api);
+}
+
+static void failed(struct retention *r, const struct adv_err *err)
+{
+    adv_warn("retention", "stopped, will go on at the next time", ADV_FS("cluster", r->cluster), ADV_FS("why", err->msg));
+    over(r);
+}
+
+static void cut_done(struct turn_event *te, const struct adv_err *err)
+{
+    struct retention *r = ADV_CONTAINER_OF(te, struct retention, te);
+
+    if (err)
+        failed(r, err);
+    else
+        age_audit(r); /* more may be old */
+}
+
+static void audit_rows(void *arg, const struct audit_row *rows, size_t n, const struct adv_err *err)
+{
+    struct retention *r = arg;
+    const struct cluster *c;
+    uint8_t raw[ADV_ED25519_SIZE];
+    char text[512];
+    struct adv_err e = { 0 };
+    uint64_t seq = n ? rows[n - 1].seq : 0;
+
+    if (err) {
+        failed(r, err);
+        return;
+    }
+    if (r->api->stopping) { /* the fleet may be gone already */
+        over(r);
+        return;
+    }
+    c = fleet_find_any_cluster(turn_fleet(r->api->turn), r->cluster);
+    if (n && c && seq >= c->audit_seq) /* the newest event always stays */
+        seq = --n ? rows[n - 1].seq : 0;
+    if (!n || !c) {
+        next_cluster(r);
+        return;
+    }
+    (void) snprintf(r->hash, sizeof(r->hash), "%s", rows[n - 1].hash);
+    r->signature[0] = '\0';
+    r->te = (struct turn_event) { .ev = { .type = EV_AUDIT_CUT, .cluster = r->cluster }, .done = cut_done };
+    r->te.ev.u.cut.seq = seq;
+    r->te.ev.u.cut.hash = r->hash;
+    r->te.ev.u.cut.record_us = adv_wall_us();
+    r->te.ev.u.cut.store_uuid = store_uuid(turn_store(r->api->turn));
+    if (r->api->cfg.signer) {
+        if (!audit_checkpoint_text(r->te.ev.u.cut.store_uuid, r->cluster, seq, r->hash, r->te.ev.u.cut.record_us, text) ||
+            adv_ed25519_sign(r->api->cfg.signer, text, strlen(text), raw, &e) < 0) {
+            failed(r, &e); /* what cannot be vouched for stays */
+            return;
+        }
+        r->te.ev.u.cut.signature = adv_hex(raw, sizeof(raw), r->signature);
+        r->te.ev.u.cut.key_id = adv_ed25519_id(r->api->cfg.signer);
+    }
+    turn_submit(r->api->turn, &r->te);
+}
+
+static void age_audit(struct retention *r)
+{
+    struct audit_query q = { .limit = PIECE_EVENTS, .before_us = adv_wall_us() - r->api->cfg.retention.audit_ms * 1000 };
+
+    if (!r->api->cfg.retention.audit_ms || r->api->stopping) {
+        next_cluster(r);
+        return;
+    }
+    (void) snprintf(q.cluster, sizeof(q.cluster), "%s", r->cluster);
+    store_list_audit(turn_store(r->api->turn), &q, audit_rows, r);
+}
+
+static void objects_done(struct turn_event *te, const struct adv_err *err)
+{
+    struct retention *r = ADV_CONTAINER_OF(te, struct retention, te);
+
+    if (err)
+        failed(r, err);
+    else if (te->ev.u.retention.ret_more && !r->api->stopping)
+        turn_submit(r->api->turn, &r->te);
+    else
+        age_audit(r);
+}
+
+static void next_cluster(struct retention *r)
+{
+    const struct retention_config *cfg = &r->api->cfg.retention;
+    int64_t now_us = adv_wall_us();
+
+    if (!r->n || r->api->stopping) {
+        over(r);
+        return;
+    }
+    (void) strcpy(r->cluster, r->clusters[--r->n]);
+    r->te = (struct turn_event) { .ev = { .type = EV_RETENTION, .cluster = r->cluster }, .done = objects_done };
+    r->te.ev.u.retention.limit = PIECE_CHANGES;
+    r->te.ev.u.retention.excerpts_before_us = cfg->excerpts_ms ? now_us - cfg->excerpts_ms * 1000 : 0;
+    r->te.ev.u.retention.jobs_before_us = cfg->jobs_ms ? now_us - cfg->jobs_ms * 1000 : 0;
+    turn_submit(r->api->turn, &r->te);
+}
+
+void retention_tick(struct api *api)
+{
+    struct retention *r = api->retention;
+    const struct fleet *f;
+    size_t n = 1;
+
+    if (!r || r->busy || api->stopping || !turn_ready(api->turn) || adv_mono_us() < r->next_mono_us)
+        return;
+    f = turn_fleet(api->turn);
+    for (const struct cluster *c = f->clusters; c; c = c->hh.next)
+        n++;
+    r->clusters = calloc(n, sizeof(*r->clusters));
+    if (!r->clusters)
+        return;
+    r->n = 0;
+    if (f->global->owned)
+        (void) strcpy(r->clusters[r->n++], FLEET_CLUSTER);
+    for (const struct cluster *c = f->clusters; c; c = c->hh.next)
+        if (c->owned)
+            (void) snprintf(r->clusters[r->n++], sizeof(*r->clusters), "%s", c->name);
+    r->busy = true;
+    next_cluster(r);
+}
+
+bool retention_busy(const struct api *api)
+{
+    return api->retention && api->retention->busy;
+}
+
+int retention_start(struct api *api, struct adv_err *err)
+{
+    const struct retention_config *cfg = &api->cfg.retention;
+
+    if (!cfg->interval_ms)
+        return 0;
+    api->retention = calloc(1, sizeof(*api->retention));
+    if (!api->retention)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
+    api->retention->api = api;
+    api->retention->next_mono_us = adv_mono_us() + cfg->interval_ms * 1000; /* not while everybody reconnects */
+    return 0;
+}
+
+void retention_free(struct api *api)
+{
+    free(api->retention);
+    api->retention = NULL;
+}
+
+/* ---- a user ----------------------------------------------------------------------------------------------------- */
+
+struct forget {
+    struct turn_event te;
+    struct api_call *call;
+    char cluster[65];
+    uint32_t forgotten;
+};
+
+static void forget_done(struct turn_event *te, const struct adv_err *err)
+{
+    struct forget *g = ADV_CONTAINER_OF(te, struct forget, te);
+    struct api_call *call = g->call;
+    Advisor__V1__ForgetUserResponse m = ADVISOR__V1__FORGET_USER_RESPONSE__INIT;
+
+    if (!err) {
+        g->forgotten += te->ev.u.forget.ret_forgotten;
+        if (te->ev.u.forget.ret_more) {
+            turn_submit(call->api->turn, &g->te);
+            return;
+        }
+    }
+    if (err) {
+        call->ops->fail(call, err);
+    } else {
+        m.forgotten_jobs = g->forgotten;
+        m.present_jobs = te->ev.u.forget.ret_present;
+        call->ops->reply(call, &m.base);
+    }
+    call->ops->unref(call);
+    free(g);
+}
+
+/* Repeating it does no harm, so the request id is only looked at for its length. */
+static void forget_user(struct api_call *call, const ProtobufCMessage *req)
+{
+    const Advisor__V1__ForgetUserRequest *q = (const void *) req;
+    struct forget *g = calloc(1, sizeof(*g));
+    struct adv_err err = { 0 };
+    struct resource_path p;
+
+    if (!g)
+        (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
+    else if (resource_path_parse(q->parent, &p, &err) < 0)
+        (void) adv_err_field(&err, "parent");
+    else if (!resource_path_is_cluster(&p)) {
+        (void) adv_err_set_reason(&err, ADV_INVALID_ARGUMENT, "NAME_MALFORMED", "parent \"%.64s\": expected clusters/<id>", q->parent);
+        (void) adv_err_field(&err, "parent");
+    } else if (api_text("user", q->user, 1, 256, &err) == 0 && api_request_id(q->request_id, &err) == 0)
+        (void) !api_check(&call->caller, call->method->role, p.cluster, NULL, NULL, &err);
+    if (!g || err.code != ADV_OK) {
+        free(g);
+        call->ops->fail(call, &err);
+        return;
+    }
+    if (handoff_needed(call->api, p.cluster)) {
+        free(g);
+        handoff_call(call, p.cluster, req);
+        return;
+    }
+    (void) snprintf(g->cluster, sizeof(g->cluster), "%s", p.cluster);
+    g->call = call;
+    g->te = (struct turn_event) { .ev = { .type = EV_FORGET, .cluster = g->cluster, .principal = call->caller.principal },
+                                  .done = forget_done };
+    g->te.ev.u.forget.user = q->user;
+    g->te.ev.u.forget.limit = PIECE_CHANGES;
+    call->ops->ref(call);
+    turn_submit(call->api->turn, &g->te);
+}
+
+const struct api_method retention_methods[] = {
+    { "/advisor.v1.FleetService/ForgetUser", API_UNARY, &advisor__v1__forget_user_request__descriptor,
+      &advisor__v1__forget_user_response__descriptor, ROLE_ADMIN, 64 << 10, .call = forget_user },
+};
+const size_t retention_n = ADV_ARRAY_LEN(retention_methods);
