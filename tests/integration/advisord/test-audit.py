@@ -269,7 +269,7 @@ def old_events_go_and_a_signed_checkpoint_stays():
     w = api.WatchServiceStub(c.channel("reader:bob")).Watch(
         api.WatchRequest(parent=cps[0].name.split("/checkpoints/")[0], kinds=[api.RESOURCE_KIND_AUDIT_CHECKPOINT]), timeout=20)
     shown = [next(w) for _ in cps]
-    assert {(e.WhichOneof("resource"), e.name) for e in shown} == {("checkpoint", cp.name) for cp in cps}, shown
+    assert {(e.WhichOneof("resource"), e.name) for e in shown} == {("audit_checkpoint", cp.name) for cp in cps}, shown
     w.cancel()
     # the chain holds from the newest checkpoint on, and the signature can be checked by anybody who has the public key
     r, n = verify(audit(at=c), "old")
