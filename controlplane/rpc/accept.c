@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* gRPC core 1.51 stops listening for ever after one EMFILE from accept4 (grpc/grpc #16058, #20418,
- * #31080; #29308 for ECONNABORTED), and has no limit on connections. Both are mended here, by
- * defining accept4 in the executable:
+ * #31080; #29308 for ECONNABORTED), has no limit on connections, and no way to end one. All three
+ * are mended here, by defining accept4 in the executable:
  *
  * - On EMFILE/ENFILE a reserve descriptor is given up, the backlog is accepted and closed (core's
  *   epoll is edge-triggered: what stays in the backlog would not be announced again), the reserve
@@ -10,27 +10,50 @@
  *   EAGAIN too.
  * - The cap counts descriptors that were handed out. Nobody tells us of their closing, so at the
  *   cap the table is swept: a descriptor that is no socket any more, or another one (its inode
- *   differs), is gone. A sweep happens at most every SWEEP_MS. */
+ *   differs), is gone. A sweep happens at most every SWEEP_MS.
+ * - To end a connection its socket is disconnected, which core takes for the peer's hanging up. What
+ *   the kernel holds of it goes at once; after a mere shutdown(2) core would read on. It is found by
+ *   the peer's address, as core tells that of a call; or, as calls that were aborted early have
+ *   none, as the one that has received most without there being messages that explain it. */
 
 #include "controlplane/rpc/accept.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include "common/clock.h"
+#include "common/hash.h"
 #include "common/log.h"
+#include "common/num.h"
 
 #define SWEEP_MS 100
+/* What the kernel may hold of one connection for us. By itself it goes up to some megabytes: a lot of
+ * work that cannot be refused any more, and a lot of memory with thousands of connections. */
+#define RECEIVE_BYTES (256 * 1024)
+/* Headers of a call, frames and TLS records around a message, generously. */
+#define AROUND_MESSAGE 512
+
+struct conn {
+    struct rpc_accept_key key;
+    int fd;
+    uint64_t inode;
+    uint64_t received;  /* bytes, at the last look */
+    uint64_t explained; /* by messages since then */
+    bool ended;         /* by us; core will close it */
+    UT_hash_handle hh;
+};
 
 static struct {
     pthread_mutex_t lock; /* guards all below */
     size_t max;           /* 0: no cap */
-    size_t n;
-    int *fds;
-    uint64_t *inodes;
+    struct conn *conns;
     int reserve;
     int64_t swept_us;
     struct rpc_accept_stats stats;
@@ -49,21 +72,28 @@ static uint64_t inode(int fd)
     return fstat(fd, &s) == 0 && S_ISSOCK(s.st_mode) ? s.st_ino : 0;
 }
 
+static bool is_there(const struct conn *c)
+{
+    return inode(c->fd) == c->inode;
+}
+
+static void drop(struct conn *c)
+{
+    HASH_DEL(st.conns, c);
+    free(c);
+}
+
 static void sweep(void)
 {
-    size_t o = 0;
+    struct conn *c, *next;
     int64_t now = adv_mono_us();
 
     if (now - st.swept_us < SWEEP_MS * 1000)
         return;
     st.swept_us = now;
-    for (size_t i = 0; i < st.n; i++) {
-        if (inode(st.fds[i]) != st.inodes[i])
-            continue;
-        st.fds[o] = st.fds[i];
-        st.inodes[o++] = st.inodes[i];
-    }
-    st.n = o;
+    HASH_ITER(hh, st.conns, c, next)
+        if (!is_there(c))
+            drop(c);
 }
 
 static void warn(const char *what)
@@ -90,6 +120,182 @@ static int out_of_fds(int listener)
     return -1;
 }
 
+/* ---- addresses: IPv4 as mapped into IPv6 ---- */
+
+static void map_v4(uint8_t to[16], const struct in_addr *ip)
+{
+    memset(to, 0, 16);
+    to[10] = to[11] = 0xff;
+    memcpy(to + 12, ip, 4);
+}
+
+/* Zeroed to the last bit: it is a key. A unix socket has its descriptor in place of an address. */
+static void key_of(const struct sockaddr *sa, int fd, struct rpc_accept_key *ret)
+{
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+
+    memset(ret, 0, sizeof(*ret));
+    if (sa && sa->sa_family == AF_INET) {
+        memcpy(&v4, sa, sizeof(v4));
+        map_v4(ret->ip, &v4.sin_addr);
+        ret->port = ntohs(v4.sin_port);
+    } else if (sa && sa->sa_family == AF_INET6) {
+        memcpy(&v6, sa, sizeof(v6));
+        memcpy(ret->ip, &v6.sin6_addr, sizeof(ret->ip));
+        ret->port = ntohs(v6.sin6_port);
+    } else {
+        ret->unix_fd = (uint32_t) fd + 1;
+    }
+}
+
+bool rpc_accept_key(const char *peer, struct rpc_accept_key *ret)
+{
+    bool v6 = adv_startswith(peer, "ipv6:%5B");
+    const char *ip = peer + (v6 ? strlen("ipv6:%5B") : strlen("ipv4:")), *end;
+    char text[INET6_ADDRSTRLEN];
+    struct in_addr v4;
+    int64_t port;
+
+    memset(ret, 0, sizeof(*ret));
+    if (!v6 && !adv_startswith(peer, "ipv4:"))
+        return false;
+    end = v6 ? strstr(ip, "%5D:") : strchr(ip, ':');
+    if (!end || (size_t) (end - ip) >= sizeof(text) ||
+        adv_parse_i64(end + (v6 ? strlen("%5D:") : 1), 1, UINT16_MAX, &port, NULL) < 0)
+        return false;
+    (void) snprintf(text, sizeof(text), "%.*s", (int) (end - ip), ip);
+    ret->port = (uint32_t) port;
+    if (v6)
+        return inet_pton(AF_INET6, text, ret->ip) == 1;
+    if (inet_pton(AF_INET, text, &v4) != 1)
+        return false;
+    map_v4(ret->ip, &v4);
+    return true;
+}
+
+/* ---- ending connections ---- */
+
+static struct conn *find(const struct rpc_accept_key *key)
+{
+    struct conn *c = NULL;
+
+    HASH_FIND(hh, st.conns, key, sizeof(*key), c);
+    return c;
+}
+
+/* It stays in the table, and counted, until core has closed it. */
+static bool disconnect(struct conn *c)
+{
+    const struct sockaddr none = { .sa_family = AF_UNSPEC };
+    bool done = !c->ended && !c->key.unix_fd && is_there(c) &&
+                (connect(c->fd, &none, sizeof(none)) == 0 || shutdown(c->fd, SHUT_RDWR) == 0);
+
+    c->ended |= done;
+    st.stats.kicked += done;
+    return done;
+}
+
+bool rpc_accept_kick(const struct rpc_accept_key *key)
+{
+    struct conn *c;
+    bool done;
+
+    (void) pthread_mutex_lock(&st.lock);
+    c = find(key);
+    done = c && disconnect(c);
+    (void) pthread_mutex_unlock(&st.lock);
+    return done;
+}
+
+void rpc_accept_explain(const struct rpc_accept_key *key, size_t bytes)
+{
+    struct conn *c;
+
+    (void) pthread_mutex_lock(&st.lock);
+    c = find(key);
+    if (c)
+        c->explained += bytes + AROUND_MESSAGE;
+    (void) pthread_mutex_unlock(&st.lock);
+}
+
+/* False for what cannot be asked: it is gone, or a unix socket. */
+static bool received(const struct conn *c, uint64_t *ret)
+{
+    struct tcp_info info = { 0 };
+    socklen_t len = sizeof(info);
+
+    if (c->key.unix_fd || !is_there(c) || getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+        return false;
+    *ret = info.tcpi_bytes_received;
+    return true;
+}
+
+void rpc_accept_look(void)
+{
+    (void) pthread_mutex_lock(&st.lock);
+    for (struct conn *c = st.conns; c; c = c->hh.next) {
+        (void) received(c, &c->received);
+        c->explained = 0;
+    }
+    (void) pthread_mutex_unlock(&st.lock);
+}
+
+bool rpc_accept_kick_busiest(uint64_t min_bytes, char ret_peer[RPC_ACCEPT_PEER_SIZE])
+{
+    struct conn *most = NULL;
+    uint64_t most_bytes = min_bytes, now;
+    char ip[INET6_ADDRSTRLEN];
+    bool done;
+
+    (void) pthread_mutex_lock(&st.lock);
+    for (struct conn *c = st.conns; c; c = c->hh.next) {
+        uint64_t known = c->received + c->explained;
+
+        if (received(c, &now) && now >= known && now - known >= most_bytes) {
+            most = c;
+            most_bytes = now - known;
+        }
+    }
+    done = most && inet_ntop(AF_INET6, most->key.ip, ip, sizeof(ip)) && disconnect(most);
+    if (done)
+        (void) snprintf(ret_peer, RPC_ACCEPT_PEER_SIZE, "[%s]:%u", ip, (unsigned int) most->key.port);
+    (void) pthread_mutex_unlock(&st.lock);
+    return done;
+}
+
+/* ---- accepting ---- */
+
+/* Takes @fd into the table; false when there is no room. */
+static bool take(int fd, const struct sockaddr *addr)
+{
+    const int receive = RECEIVE_BYTES;
+    struct rpc_accept_key key;
+    struct conn *c;
+
+    if (!st.max)
+        return true;
+    key_of(addr, fd, &key);
+    c = find(&key);
+    if (c)
+        drop(c); /* of a connection that is over */
+    if (HASH_COUNT(st.conns) >= st.max)
+        sweep();
+    if (HASH_COUNT(st.conns) >= st.max || !(c = calloc(1, sizeof(*c))))
+        return false;
+    c->key = key;
+    c->fd = fd;
+    c->inode = inode(fd);
+    HASH_ADD(hh, st.conns, key, sizeof(c->key), c);
+    if (!c->hh.tbl) {
+        free(c);
+        return false;
+    }
+    if (!key.unix_fd)
+        (void) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive, sizeof(receive));
+    return true;
+}
+
 static int accept_locked(int listener, struct sockaddr *addr, socklen_t *len, int flags)
 {
     socklen_t space = len ? *len : 0;
@@ -112,13 +318,7 @@ static int accept_locked(int listener, struct sockaddr *addr, socklen_t *len, in
                 return -1;
             }
         }
-        if (st.max && st.n == st.max)
-            sweep();
-        if (!st.max || st.n < st.max) {
-            if (st.max) {
-                st.fds[st.n] = fd;
-                st.inodes[st.n++] = inode(fd);
-            }
+        if (take(fd, addr)) {
             st.stats.accepted++;
             return fd;
         }
@@ -144,11 +344,11 @@ __attribute__((visibility("default"))) int accept4(int fd, __SOCKADDR_ARG addr,
 
 static void forget(void)
 {
-    free(st.fds);
-    free(st.inodes);
-    st.fds = NULL;
-    st.inodes = NULL;
-    st.n = st.max = 0;
+    struct conn *c, *next;
+
+    HASH_ITER(hh, st.conns, c, next)
+        drop(c);
+    st.max = 0;
     adv_cleanup_close(&st.reserve);
     st.reserve = -1;
 }
@@ -159,15 +359,11 @@ int rpc_accept_configure(size_t max_connections, struct adv_err *err)
 
     (void) pthread_mutex_lock(&st.lock);
     forget();
-    st.fds = calloc(max_connections + 1, sizeof(*st.fds));
-    st.inodes = calloc(max_connections + 1, sizeof(*st.inodes));
     st.reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (!st.fds || !st.inodes || st.reserve < 0) {
-        forget();
-        r = adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "connection cap: no memory or descriptor");
-    } else {
+    if (st.reserve < 0)
+        r = adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "connection cap: no descriptor");
+    else
         st.max = max_connections;
-    }
     (void) pthread_mutex_unlock(&st.lock);
     return r;
 }

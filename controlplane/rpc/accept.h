@@ -5,6 +5,7 @@
 /* The process's own accept4(2). Any thread. The program must be linked with -rdynamic (the rpc
  * dependency does it), so that libgrpc and libuv bind to this definition. */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,8 +19,31 @@ adv_must_check int rpc_accept_configure(size_t max_connections, struct adv_err *
 /* Ends the cap and frees what it needs. For a clean exit. */
 void rpc_accept_done(void);
 
+/* A connection by its peer. */
+struct rpc_accept_key {
+    uint8_t ip[16];
+    uint32_t port;
+    uint32_t unix_fd;
+};
+
+/* From @peer as core tells it of a call: "ipv4:10.0.0.1:5555", "ipv6:%5B::1%5D:5555". False for
+ * anything else: unix sockets, and calls that were aborted before core knew. */
+bool rpc_accept_key(const char *peer, struct rpc_accept_key *ret);
+
+/* A message of @bytes came over this connection. */
+void rpc_accept_explain(const struct rpc_accept_key *key, size_t bytes);
+
+/* Ends a connection. False when it is not there (any more). */
+bool rpc_accept_kick(const struct rpc_accept_key *key);
+
+/* Notes what each connection has received, and: ends the one that has received most since then that
+ * no message explains, if that is @min_bytes or more. Not those of unix sockets. */
+#define RPC_ACCEPT_PEER_SIZE 64
+void rpc_accept_look(void);
+bool rpc_accept_kick_busiest(uint64_t min_bytes, char ret_peer[RPC_ACCEPT_PEER_SIZE]);
+
 struct rpc_accept_stats {
-    uint64_t accepted, over_cap, out_of_fds;
+    uint64_t accepted, over_cap, out_of_fds, kicked;
 };
 void rpc_accept_stats(struct rpc_accept_stats *ret);
 

@@ -23,6 +23,7 @@
 #include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/slice.h>
+#include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
 
 #include "common/clock.h"
@@ -142,6 +143,7 @@ static bool start(struct rpc_call *call, const grpc_op *ops, size_t n, struct rp
     adv_error("rpc", "gRPC core refused a batch, the call is cancelled",
               ADV_FS("error", grpc_call_error_to_string(e)),
               ADV_FS("method", call->method ? call->method->path : NULL));
+    call->cancelled_here = true;
     (void) grpc_call_cancel_with_status(call->call, GRPC_STATUS_INTERNAL, "internal error", NULL);
     return false;
 }
@@ -258,8 +260,11 @@ static void end(struct rpc_call *call, bool cancelled)
     call->ended = true;
     call->finishing = call->status_started = true;
     drop_queue(call);
-    if (cancelled)
+    if (cancelled) {
         call->srv->stats.calls_cancelled++;
+        if (!call->cancelled_here && !call->srv->stopping)
+            rpc_resets_note(call->srv, call->call);
+    }
     if (call->opened && call->method->on_closed)
         call->method->on_closed(call, cancelled);
 }
@@ -359,10 +364,19 @@ static void finish(struct rpc_call *call)
 
 void rpc_call_sweep(struct rpc_server *srv, int64_t now_mono_us)
 {
+    struct adv_err err;
+
     for (struct rpc_call *call = srv->calls; call; call = call->next) {
+        if (!call->finishing && !call->ended && !call->heard &&
+            now_mono_us - call->begun_mono_us > srv->cfg.request_timeout_ms * INT64_C(1000)) {
+            (void) adv_err_set_reason(&err, ADV_DEADLINE_EXCEEDED, "NO_REQUEST",
+                                      "no message came within %d ms", srv->cfg.request_timeout_ms);
+            rpc_call_refuse(call, &err);
+        }
         if (!call->finishing || call->ended || now_mono_us < call->flush_by_mono_us)
             continue;
         call->flush_by_mono_us = INT64_MAX;
+        call->cancelled_here = true;
         (void) grpc_call_cancel_with_status(call->call, GRPC_STATUS_RESOURCE_EXHAUSTED,
                                             "client does not read", NULL);
     }
@@ -430,6 +444,18 @@ static int decode(struct rpc_call *call, grpc_byte_buffer *bb, ProtobufCMessage 
     return r;
 }
 
+static void heard(struct rpc_call *call, size_t bytes)
+{
+    if (!call->heard) {
+        char *address = grpc_call_get_peer(call->call);
+        call->keyed = address && rpc_accept_key(address, &call->key);
+        gpr_free(address);
+    }
+    call->heard = true;
+    if (call->keyed)
+        rpc_accept_explain(&call->key, bytes);
+}
+
 static void on_recv(struct rpc_tag *tag, bool ok)
 {
     struct rpc_call *call = ADV_CONTAINER_OF(tag, struct rpc_call, t_recv);
@@ -443,6 +469,7 @@ static void on_recv(struct rpc_tag *tag, bool ok)
     if (call->finishing || call->ended) {
         /* too late */
     } else if (bb) {
+        heard(call, grpc_byte_buffer_length(bb));
         if (decode(call, bb, &msg, &err) < 0)
             rpc_call_refuse(call, &err);
         else
@@ -493,6 +520,7 @@ void rpc_call_begin(struct rpc_call *call)
     srv->stats.calls_started++;
     srv->stats.calls_live++;
     call->deadline_mono_us = to_mono_us(call->details.deadline);
+    call->begun_mono_us = adv_mono_us();
     (void) rpc_call_ref(call);
     HASH_FIND(hh, srv->methods, GRPC_SLICE_START_PTR(*path), GRPC_SLICE_LENGTH(*path), entry);
     call->method = entry ? &entry->method : NULL;

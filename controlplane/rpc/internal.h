@@ -10,6 +10,7 @@
 
 #include "common/arena.h"
 #include "common/hash.h"
+#include "controlplane/rpc/accept.h"
 #include "controlplane/rpc/rpc.h"
 #include "controlplane/rpc/tls.h"
 
@@ -76,6 +77,16 @@ struct rpc_server {
     struct rpc_events out; /* being worked off */
     uv_async_t *async;
 
+    uint64_t turns;         /* of the rpc thread: events it has taken from core; atomic */
+    clockid_t thread_clock; /* its processor time */
+    bool thread_clocked;
+    struct {
+        uint64_t turns;
+        int64_t cpu_us; /* when it had taken that many */
+        bool looked;    /* at the connections, since */
+    } stuck;
+
+    uv_timer_t watch;       /* that it takes any */
     uv_timer_t sweep;       /* flush timeouts */
     uv_timer_t files;       /* certificate files */
     uv_timer_t grace;       /* of stop */
@@ -91,6 +102,8 @@ struct rpc_server {
 
     struct rpc_health *health;
     struct rpc_reflection *reflection;
+    struct rpc_reset_peer *reset_peers; /* resets.c */
+    bool suspicion; /* somebody aborts too many calls, and they do not tell who */
     struct rpc_stats stats;
 };
 
@@ -111,6 +124,7 @@ struct rpc_call {
     grpc_call_details details;
     grpc_metadata_array metadata;
     int64_t deadline_mono_us;
+    int64_t begun_mono_us;
     struct rpc_peer *peer;
     void *user;
 
@@ -121,6 +135,10 @@ struct rpc_call {
     bool ended; /* RECV_CLOSE came back: no more callbacks but on_closed */
     bool initial_sent;
     bool opened; /* on_open came, so on_closed will */
+    bool cancelled_here; /* by us, not by the client */
+    bool heard;          /* a message of the client has come */
+    bool keyed;          /* then: over the connection below */
+    struct rpc_accept_key key;
 
     grpc_byte_buffer *recv; /* written by core */
     bool recv_pending;
@@ -153,6 +171,11 @@ void rpc_call_begin(
 void rpc_call_sweep(struct rpc_server *srv, int64_t now_mono_us);
 void rpc_call_half_closes(struct rpc_server *srv);
 void rpc_call_free_unstarted(struct rpc_call *call);
+
+/* resets.c: @call was aborted by its client. */
+void rpc_resets_note(struct rpc_server *srv, grpc_call *call);
+void rpc_resets_sweep(struct rpc_server *srv, int64_t now_us);
+void rpc_resets_free(struct rpc_server *srv);
 
 /* health.c: rows are appended to the server's table. */
 extern const struct rpc_method rpc_health_methods[];

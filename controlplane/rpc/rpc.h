@@ -96,6 +96,8 @@ struct rpc_config {
     int min_ping_interval_ms;   /* clients that ping more often are sent away: 5,000 */
     int handshake_timeout_ms;   /* 10,000 */
     int max_connection_age_ms;  /* 0: none */
+    int request_timeout_ms;     /* a call whose first message does not come is ended after: 30,000 */
+    int max_aborted_calls;      /* of one connection at a time, refilled by 50 a second; then it is ended: 500 */
     int flush_timeout_ms; /* an ended stream whose client does not read is cut off after: 20,000 */
 
     /* Serialized FileDescriptorSet: served by reflection, and the table is checked against it.
@@ -142,7 +144,7 @@ struct rpc_stats {
     uint64_t calls_started, calls_refused; /* refused: unknown method, door or authorize said no */
     uint64_t calls_live, calls_cancelled;
     uint64_t messages_in, messages_out, bytes_in, bytes_out;
-    uint64_t connections_accepted, connections_over_cap, accept_out_of_fds;
+    uint64_t connections_accepted, connections_over_cap, connections_kicked, accept_out_of_fds;
 };
 void rpc_server_stats(const struct rpc_server *srv, struct rpc_stats *ret);
 

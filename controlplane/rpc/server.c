@@ -6,6 +6,12 @@
  * swaps the list and runs the tags. That thread touches nothing else, so all state has one owner
  * and no lock but the list's. A core's callback queue was tried and left: on Linux nobody polls it.
  *
+ * Inside of next() that thread also reads all sockets, and core 1.51 reads one on and on while there
+ * is something to read. A peer that sends frames faster than they are parsed (streams opened and
+ * reset, pings, settings) has the thread to itself, and everybody waits. So the loop watches: if the
+ * thread uses the processor and takes no event for a while, the connection that sends most, and not
+ * messages, is ended; likewise if somebody aborts too many calls (resets.c).
+ *
  * Stopping: shutdown (listener closes, live calls go on) -> grace -> cancel all -> the shutdown tag
  * comes and every call is released -> destroy server, end the queue -> the thread sees the end and
  * exits -> join, close handles -> stopped(). */
@@ -28,6 +34,9 @@
 #define N_ARMED                                                                                    \
     4 /* requests waiting for a call; one is enough, some spare a round through the loop */
 #define SWEEP_MS         500
+#define WATCH_MS         100
+#define STUCK_US         80000     /* of processor time without an event: a large message takes some milliseconds */
+#define STUCK_BYTES      (32 << 10) /* sent meanwhile without a message, or it is not this */
 #define GRPC_LOG_PER_S   5 /* a failed handshake is a line: nobody may fill the disk */
 #define DEFAULT_MAX_CONN 16384
 
@@ -126,6 +135,7 @@ static void *rpc_thread(void *arg)
         grpc_event ev =
             grpc_completion_queue_next(srv->cq, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
 
+        (void) __atomic_fetch_add(&srv->turns, 1, __ATOMIC_RELAXED);
         if (ev.type == GRPC_QUEUE_SHUTDOWN)
             break;
         if (ev.type == GRPC_OP_COMPLETE)
@@ -201,11 +211,44 @@ static void arm(struct rpc_accept *a)
     }
 }
 
+static int64_t thread_cpu_us(const struct rpc_server *srv)
+{
+    struct timespec ts = { 0 };
+
+    return srv->thread_clocked && clock_gettime(srv->thread_clock, &ts) == 0 ?
+               ts.tv_sec * INT64_C(1000000) + ts.tv_nsec / 1000 :
+               0;
+}
+
+static void on_watch(uv_timer_t *t)
+{
+    struct rpc_server *srv = t->data;
+    uint64_t turns = __atomic_load_n(&srv->turns, __ATOMIC_RELAXED);
+    int64_t cpu_us = thread_cpu_us(srv);
+    char peer[RPC_ACCEPT_PEER_SIZE];
+
+    if (turns != srv->stuck.turns) {
+        srv->stuck.turns = turns;
+        srv->stuck.cpu_us = cpu_us;
+    }
+    if (cpu_us - srv->stuck.cpu_us < STUCK_US && !srv->suspicion) {
+        srv->stuck.looked = false; /* all is as it should be */
+    } else if (!srv->stuck.looked) {
+        rpc_accept_look();
+        srv->stuck.looked = true;
+    } else {
+        if (rpc_accept_kick_busiest(STUCK_BYTES, peer))
+            adv_warn("rpc", "a client keeps the server busy with frames: its connection is ended", ADV_FS("peer", peer));
+        srv->stuck.looked = srv->suspicion = false;
+    }
+}
+
 static void on_sweep(uv_timer_t *t)
 {
     struct rpc_server *srv = t->data;
 
     rpc_call_sweep(srv, adv_mono_us());
+    rpc_resets_sweep(srv, adv_mono_us());
     for (struct rpc_accept *a = srv->accepts; a && !srv->stopping; a = a->next) {
         if (!a->call)
             arm(a);
@@ -256,6 +299,7 @@ static void advance(struct rpc_server *srv)
         grpc_completion_queue_destroy(srv->cq);
         srv->cq = NULL;
         uv_close((uv_handle_t *) srv->async, on_handle_closed);
+        uv_close((uv_handle_t *) &srv->watch, on_handle_closed);
         uv_close((uv_handle_t *) &srv->sweep, on_handle_closed);
         uv_close((uv_handle_t *) &srv->files, on_handle_closed);
         uv_close((uv_handle_t *) &srv->grace, on_handle_closed);
@@ -320,6 +364,8 @@ static void fill_defaults(struct rpc_config *c)
     or_default(&c->min_ping_interval_ms, 5000);
     or_default(&c->handshake_timeout_ms, 10000);
     or_default(&c->flush_timeout_ms, 20000);
+    or_default(&c->request_timeout_ms, 30000);
+    or_default(&c->max_aborted_calls, 500);
 }
 
 static int add_methods(struct rpc_server *srv, const struct rpc_method *table, size_t n,
@@ -496,11 +542,14 @@ static int start(struct rpc_server *srv, struct adv_err *err)
         return adv_err_set_errno(err, ADV_RESOURCE_EXHAUSTED, e, "rpc thread");
     }
     srv->thread_started = true;
+    srv->thread_clocked = pthread_getcpuclockid(srv->thread, &srv->thread_clock) == 0;
+    (void) uv_timer_init(srv->loop, &srv->watch);
     (void) uv_timer_init(srv->loop, &srv->sweep);
     (void) uv_timer_init(srv->loop, &srv->files);
     (void) uv_timer_init(srv->loop, &srv->grace);
-    srv->open_handles = 4;
-    srv->async->data = srv->sweep.data = srv->files.data = srv->grace.data = srv;
+    srv->open_handles = 5;
+    srv->async->data = srv->watch.data = srv->sweep.data = srv->files.data = srv->grace.data = srv;
+    (void) uv_timer_start(&srv->watch, on_watch, WATCH_MS, WATCH_MS);
     (void) uv_timer_start(&srv->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
     if (srv->tls)
         (void) uv_timer_start(&srv->files, on_files, (uint64_t) srv->cfg.tls_check_ms,
@@ -541,6 +590,7 @@ struct rpc_server *rpc_server_free(struct rpc_server *srv)
     }
     rpc_reflection_free(srv);
     rpc_health_free(srv);
+    rpc_resets_free(srv);
     HASH_CLEAR(hh, srv->methods);
     free(srv->entries);
     process_done();
@@ -635,4 +685,5 @@ void rpc_server_stats(const struct rpc_server *srv, struct rpc_stats *ret)
     ret->connections_accepted = a.accepted;
     ret->connections_over_cap = a.over_cap;
     ret->accept_out_of_fds = a.out_of_fds;
+    ret->connections_kicked = a.kicked;
 }

@@ -141,6 +141,7 @@ static void stats(struct rpc_call *call, const ProtobufCMessage *msg)
     res.peak_rss_kb = (uint64_t) ru.ru_maxrss;
     res.out_of_fds = s.accept_out_of_fds;
     res.over_cap = s.connections_over_cap;
+    res.kicked = s.connections_kicked;
     res.queued_bytes_max = queued_max;
     rpc_call_reply(call, &res.base);
 }
@@ -375,6 +376,8 @@ int main(int argc, char **argv)
         { "grace-ms", 1, NULL, 'g' },
         { "keepalive-ms", 1, NULL, 'K' },
         { "tls-check-ms", 1, NULL, 't' },
+        { "handshake-ms", 1, NULL, 'H' },
+        { "request-ms", 1, NULL, 'r' },
         { NULL, 0, NULL, 0 },
     };
     const char *listen[8];
@@ -432,6 +435,12 @@ int main(int argc, char **argv)
             break;
         case 't':
             cfg.tls_check_ms = number(optarg);
+            break;
+        case 'H':
+            cfg.handshake_timeout_ms = number(optarg);
+            break;
+        case 'r':
+            cfg.request_timeout_ms = number(optarg);
             break;
         default:
             return 2;
