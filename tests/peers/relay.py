@@ -31,6 +31,24 @@ class Heard:
         return getattr(self.sent, kind) if kind else None
 
 
+class Tally:
+    """What was sent of one job's log. A new stream may send again what an older one has sent."""
+
+    def __init__(self):
+        self.seen = self.dropped = self.through = self.at = 0
+        self.wrong = None
+
+    def take(self, c, fresh):
+        if not fresh and c.offset != self.at + c.dropped_before:
+            self.wrong = self.wrong or f"offset {c.offset} after {self.at} with {c.dropped_before} left out"
+        if fresh and c.offset - c.dropped_before > self.through:
+            self.wrong = self.wrong or f"a new stream begins at {c.offset}, {self.through} was sent"
+        self.dropped += max(0, c.offset - max(self.through, c.offset - c.dropped_before))
+        self.at = c.offset + len(c.data)
+        self.seen += max(0, self.at - max(self.through, c.offset))
+        self.through = max(self.through, self.at)
+
+
 class Session:
     """One Session call of an agent."""
 
@@ -63,7 +81,9 @@ class Session:
 class Relay:
     def __init__(self, api, cp, cluster, port=0):
         self.api, self.cp, self.cluster = api, cp, cluster
-        self.heard, self.sessions, self.chunks = [], [], []
+        self.heard, self.sessions = [], []
+        self.pushed = []  # session ids, as log streams named them
+        self.logs = {}    # job id → Tally
         self.up = self.down = self.push = None
         self.dials = []
         self.lock = threading.Lock()
@@ -111,14 +131,19 @@ class Relay:
             return [h for h in self.heard[since:] if h.side == side and h.sent.WhichOneof("message") == kind and
                     (session is None or h.session is session)]
 
+    def tally(self, job):
+        return self.logs.get(job) or Tally()
+
     def mark(self):
         with self.lock:
             return len(self.heard)
 
     def _through(self, hook, s, m):
+        if not hook:
+            return [m]
         copy = type(m)()
         copy.CopyFrom(m)
-        got = hook(s, copy) if hook else copy
+        got = hook(s, copy)
         return got if isinstance(got, list) else [got] if got is not None else []
 
     def _fail(self, context, r):
@@ -212,10 +237,14 @@ class Relay:
         call = self.api_stub(channel).PushLogs.future(iter(chunks.get, None))
 
         def read():
+            fresh = {}
             try:
                 for m in requests:
-                    with self.lock:
-                        self.chunks.append((time.time(), m))
+                    if m.session_id:
+                        self.pushed.append(m.session_id)
+                    for c in m.chunks:
+                        self.logs.setdefault(c.attempt.job_id, Tally()).take(c, fresh.setdefault(c.attempt.job_id, True))
+                        fresh[c.attempt.job_id] = False
                     for p in self._through(self.push, None, m):
                         chunks.put(p)
             except Exception:  # the call has ended

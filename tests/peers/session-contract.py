@@ -251,7 +251,7 @@ def a_standby_stands_by_and_takes_over():
     assert said <= {"hello", "heartbeat", "pull"}, f"a standby has nothing to tell, it said {said}"
     assert all(not h.body().HasField("epoch") for h in heard("agent", "heartbeat", session=b))
     assert all(not h.body().HasField("grant") for h in heard("server", "heartbeat_ack", session=b))
-    assert not any(m.session_id == b.welcome.session_id for _, m in relay.chunks)
+    assert b.welcome.session_id not in relay.pushed
     job = site.fail()
     site.converged(job)
     assert {a.journal_id for a in site.timeline(job).actions} == {s.hello.journal_id}
@@ -618,6 +618,55 @@ def nobody_there_is_no_reason_to_hammer():
     site.connected()
 
 
+def counts_add_up(job, size):
+    """Waits until all of the job's log was sent or left out; then everybody's count is the same."""
+    UNIT(f"all {size} bytes to be sent or left out", lambda: site.written(job) == size == relay.tally(job).through, job, 120)
+    t = relay.tally(job)
+    assert not t.wrong, t.wrong
+    assert t.seen + t.dropped == size, (t.seen, t.dropped)
+    a = UNIT(f"the count to be {t.dropped}", lambda: (a := site.attempt(job)) and a.telemetry_dropped_bytes == t.dropped and a, job)
+    told = heard("agent", "telemetry", match=lambda m: m.attempt.job_id == job)
+    assert told[-1].body().dropped_bytes == t.dropped, told[-1].sent
+    assert a.telemetry == (api.TELEMETRY_STATE_PARTIAL if t.dropped else api.TELEMETRY_STATE_COMPLETE), a
+    assert len(told) < 100, f"{len(told)} reports for one job"
+    return t.seen, t.dropped
+
+
+@case
+def a_log_flood_delays_no_heartbeat():
+    """Jobs write as fast as the disk takes it, and the agent reads as fast as it may. The silence limit is 2 s."""
+    settled()
+    site.agent.stop()
+    plain = dict(site.agent.config)
+    site.much_logs(site.agent)
+    site.agent.start()
+    UNIT("its session", lambda: relay.live())
+    site.connected()
+    s, epoch, mark = live(), site.view().epoch, relay.mark()
+    size, begun = 250_000_000, time.monotonic()
+    jobs = [site.noisy(size) for _ in range(3)]
+    shed = 0
+    for job, _ in jobs:
+        seen, dropped = counts_add_up(job, size)
+        shed += dropped
+    took = time.monotonic() - begun
+    sent = heard("agent", "heartbeat", mark, session=s)
+    gaps = [b.at - a.at for a, b in zip(sent, sent[1:])]
+    acks = {h.body().id: h.at for h in heard("server", "heartbeat_ack", mark, session=s)}
+    waits = [acks[h.body().id] - h.at for h in sent if h.body().id in acks]
+    print(f"# {3 * size / 1e6 / took:.0f} MB/s written, {shed / 1e6:.0f} of {3 * size / 1e6:.0f} MB left out in {took:.1f} s; "
+          f"{len(sent)} heartbeats, {max(gaps):.2f} s apart at most, answered after {max(waits):.2f} s at most", flush=True)
+    assert max(gaps) < sites.SILENCE_S and max(waits) < sites.SILENCE_S, (max(gaps), max(waits))
+    assert live() is s and not s.over.is_set(), "the session did not last"
+    assert site.view().epoch == epoch and site.view().agent_state == api.AGENT_STATE_CONNECTED
+    for _, until in jobs:
+        open(until, "w").close()
+    site.agent.stop()
+    site.agent.config = plain
+    site.agent.start()
+    site.connected()
+
+
 @case
 def shed_log_bytes_are_counted_and_told():
     s = settled()
@@ -628,29 +677,12 @@ def shed_log_bytes_are_counted_and_told():
     renewed(s)
     site.connected()
     size = 30_000_000  # more than is read at once for a start
-    at = len(relay.chunks)
     job, until = site.noisy(size)
     a = UNIT("telemetry to be PARTIAL", lambda: (a := site.attempt(job)) and
              a.telemetry == api.TELEMETRY_STATE_PARTIAL and a.telemetry_dropped_bytes and a, job)
     assert a.telemetry_reason, a
-
-    def through():
-        return max((c.offset + len(c.data) for _, m in relay.chunks[at:] for c in m.chunks if c.attempt.job_id == job), default=0)
-    UNIT(f"all to be read or shed: {size}", lambda: site.written(job) == size == through(), job, 60)
-    seen, dropped, at_ = 0, 0, 0
-    for _, m in relay.chunks[at:]:
-        for c in m.chunks:
-            if c.attempt.job_id != job:
-                continue
-            assert c.offset == at_ + c.dropped_before, f"offset {c.offset} after {at_} with {c.dropped_before} left out"
-            dropped, seen, at_ = dropped + c.dropped_before, seen + len(c.data), c.offset + len(c.data)
-    assert dropped > 0 and seen + dropped == size, (seen, dropped)
-    UNIT(f"the count to be {dropped}", lambda: site.attempt(job).telemetry_dropped_bytes == dropped, job)
-    told = heard("agent", "telemetry", match=lambda t: t.attempt.job_id == job)
-    assert told[-1].body().dropped_bytes == dropped and told[-1].body().state == api.TELEMETRY_STATE_PARTIAL, told[-1].sent
-    assert len(told) < 60, f"{len(told)} reports for one job"
-    first = next(m for _, m in relay.chunks[at:])
-    assert first.session_id == live().welcome.session_id or first.chunks
+    seen, dropped = counts_add_up(job, size)
+    assert dropped > 0 and seen > 0, (seen, dropped)
     open(until, "w").close()
     site.agent.stop()
     site.agent.config = plain
@@ -665,7 +697,7 @@ def a_whole_log_is_complete():
     site.converged(job)
     a = UNIT("telemetry to be COMPLETE", lambda: (a := site.attempt(job)) and a.telemetry == api.TELEMETRY_STATE_COMPLETE and a, job)
     assert a.telemetry_dropped_bytes == 0
-    assert any(m.session_id == s.welcome.session_id for _, m in relay.chunks), "the first message names the session"
+    assert s.welcome.session_id in relay.pushed, "the first message names the session"
 
 
 @case

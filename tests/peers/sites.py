@@ -27,6 +27,10 @@ BOUND_MS, DEADLINE_MS = 2000, 3000  # landing bound and command deadline of both
 SILENCE_S = 2.0
 
 
+def size_of(path):
+    return os.path.getsize(path) if os.path.exists(path) else 0
+
+
 class Site:
     """Common part; a kind adds the scheduler and how its agent is run."""
 
@@ -199,7 +203,7 @@ class PeerSite(Site):
         return self.scheduler.submit("noisy", bytes=size, until=until, steps=0), until
 
     def written(self, job):
-        return os.path.getsize(self.scheduler.view(job)["stdout"])
+        return size_of(self.scheduler.view(job)["stdout"])
 
     def end(self, job):
         self.scheduler.cancel(job)
@@ -214,6 +218,10 @@ class PeerSite(Site):
     def few_logs(self, agent):
         """An agent that reads logs slowly and gives up what lies too far behind."""
         agent.config.update(max_lag_bytes=65536, log_rate=300000)
+
+    def much_logs(self, agent):
+        """One that reads as fast as it can."""
+        agent.config.update(max_lag_bytes=16 << 20, log_rate=1 << 30)
 
     def close(self):
         for a in self.agents:
@@ -277,17 +285,18 @@ class OurSite(Site):
 
     def noisy(self, size):
         home = f"{self.lab.dir}/home/labuser1"
-        until = f"{self.lab.dir}/enough-{size}"
-        with open(f"{home}/noisy.sh", "w") as f:
+        self.n_noisy = getattr(self, "n_noisy", 0) + 1
+        until, script = f"{self.lab.dir}/enough-{self.n_noisy}", f"{home}/noisy-{self.n_noisy}.sh"
+        with open(script, "w") as f:
             f.write("#!/bin/bash\n/usr/bin/python3 -c 'import sys; b = b\"noise \" * 16 + b\"abc\\n\"\n"
                     f"n = {size}\nwhile n > 0: n -= sys.stdout.buffer.write((b * 655)[:n])'\n"
                     f"while [ ! -e {until} ]; do sleep 0.1; done\n")
-        os.chmod(f"{home}/noisy.sh", 0o755)
-        job = self.lab.exec("sbatch", "--parsable", f"--output={home}/noisy-%j.log", f"{home}/noisy.sh", user="labuser1")
+        os.chmod(script, 0o755)
+        job = self.lab.exec("sbatch", "--parsable", f"--output={home}/noisy-%j.log", script, user="labuser1")
         return job, until
 
     def written(self, job):
-        return os.path.getsize(f"{self.lab.dir}/home/labuser1/noisy-{job}.log")
+        return size_of(f"{self.lab.dir}/home/labuser1/noisy-{job}.log")
 
     def end(self, job):
         self.lab.exec("scancel", job)
@@ -307,6 +316,9 @@ class OurSite(Site):
 
     def few_logs(self, agent):
         agent.config.update({"tail.max_lag": "64KiB", "tail.rate": "256KiB"})
+
+    def much_logs(self, agent):
+        agent.config.update({"tail.max_lag": "16MiB", "tail.rate": "1GiB", "tail.buffer": "32MiB"})
 
     def close(self):
         for a in self.agents:
