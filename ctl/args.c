@@ -8,6 +8,7 @@
 #include "ctl/config.h"
 
 #define BIT(o) (1u << (o))
+_Static_assert(OPT_COUNT <= 32, "options are bits");
 
 static const struct command commands[] = {
     { CMD_CLUSTERS, "clusters", "", 0, 0, 0, "List clusters: mode, agent, size.", NULL },
@@ -44,6 +45,16 @@ static const struct command commands[] = {
       "Follow changes until interrupted.",
       "First the present state, then each change. With -o json one object a line; its resumeToken goes to --since.\n"
       "--timeout does not end a watch." },
+    { CMD_RULES_TEST, "rules test", "FILE...", 1, ARGS_MAX_WORDS,
+      BIT(OPT_RULES) | BIT(OPT_SCOPE) | BIT(OPT_NODE) | BIT(OPT_NODES) | BIT(OPT_ENDED),
+      "Judge logs as advisord would, and say why, line by line. Needs no server.",
+      "Each FILE (- for standard input) is the log of one attempt. First come the lines that say something, by which rule,\n"
+      "and what follows from each; then the verdict. Nothing is sent anywhere.\n"
+      "Without --ended the attempt ends in failure if a fault that ends a process stands at the end, and else it is taken\n"
+      "to go on in silence. With -o json one object a file and line." },
+    { CMD_RULES_LINT, "rules lint", "[DIRECTORY]", 0, 1, 0, "Check a folder of rules: syntax, patterns, examples. Needs no server.",
+      "Each rule needs at least two positive and two negative examples, which are tried; exit code 1 says that something is\n"
+      "wrong, as FILE:LINE:COLUMN on stderr." },
     { CMD_VERSION, "version", "", 0, 0, 0, "Print the version of this program.", NULL },
     { CMD_COMPLETION, "completion", "bash", 1, 1, 0, "Print a completion script for bash.",
       "Use it with: source <(advisorctl completion bash)" },
@@ -67,6 +78,11 @@ static const struct option {
     [OPT_OUT] = { "out", "FILE", "where the enrolment bundle goes (default: NAME-enrolment.json; - for stdout)" },
     [OPT_VALID] = { "valid", "TIME", "how long the bundle may be used, e.g. 30m or 7d (default: 24h)" },
     [OPT_SERIAL] = { "serial", "HEX", "only the certificate with this serial number" },
+    [OPT_RULES] = { "rules", "DIRECTORY", "use these rules (default: " ADVISOR_RULES_INSTALLED ")" },
+    [OPT_SCOPE] = { "scope", "WORD", "what the files are: application, node or scheduler (default: application)" },
+    [OPT_NODE] = { "node", "NAME", "host of a node log" },
+    [OPT_NODES] = { "nodes", "HOSTLIST", "hosts of the attempt (default: all that the log names)" },
+    [OPT_ENDED] = { "ended", "STATE", "how the attempt ended: failed, completed, cancelled, timeout, ..., or running" },
     [OPT_BEFORE] = { "before", "TIME", "only certificates issued before this time, e.g. 2026-01-02T03:04:05Z" },
 };
 
@@ -197,6 +213,8 @@ static int place_words(struct args *a, const char *const *word, int n_words, str
         return 0;
     if (!a->command && adv_streq(word[0], "cluster"))
         return adv_err_set(err, ADV_INVALID_ARGUMENT, "cluster: expected create or get");
+    if (!a->command && adv_streq(word[0], "rules"))
+        return a->help ? 0 : adv_err_set(err, ADV_INVALID_ARGUMENT, "rules: expected test or lint");
     if (!a->command)
         return adv_err_set(err, ADV_INVALID_ARGUMENT, "unknown command \"%.60s\"", word[0]);
     if (a->help)

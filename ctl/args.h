@@ -28,6 +28,8 @@ enum command_id {
     CMD_MODE,
     CMD_AUDIT,
     CMD_WATCH,
+    CMD_RULES_TEST,
+    CMD_RULES_LINT,
     CMD_VERSION,
     CMD_COMPLETION,
 };
@@ -47,11 +49,17 @@ enum option_id {
     OPT_VALID,
     OPT_SERIAL,
     OPT_BEFORE,
+    OPT_RULES,
+    OPT_SCOPE,
+    OPT_NODE,
+    OPT_NODES,
+    OPT_ENDED,
     OPT_COUNT,
 };
 
-#define ARGS_MAX_WORDS 2
+#define ARGS_MAX_WORDS 4096 /* files of `rules test` */
 #define ARGS_MAX_FLAGS 32
+#define ADVISOR_RULES_INSTALLED "/usr/share/advisor/rules" /* as advisord's rules.dir */
 
 struct command;
 

@@ -709,6 +709,8 @@ enum ctl_exit command_run(struct ctl *ctl)
         [CMD_MODE] = cmd_mode,
         [CMD_AUDIT] = cmd_audit,
         [CMD_WATCH] = cmd_watch,
+        [CMD_RULES_TEST] = cmd_rules_test,
+        [CMD_RULES_LINT] = cmd_rules_lint,
     };
 
     assert(ctl->args->command->id < ADV_ARRAY_LEN(run) && run[ctl->args->command->id]);

@@ -18,6 +18,10 @@ struct ctl {
 /* Runs ctl->args->command. Messages about failures go to stderr. */
 enum ctl_exit command_run(struct ctl *ctl);
 
+/* rules.c: judge logs and check rules, without a server. */
+enum ctl_exit cmd_rules_test(struct ctl *ctl);
+enum ctl_exit cmd_rules_lint(struct ctl *ctl);
+
 /* Moves the first field's items of @from behind those of @into (both of one list response) and empties them there.
  * Errors: -ADV_RESOURCE_EXHAUSTED. */
 adv_must_check int command_merge_page(ProtobufCMessage *into, ProtobufCMessage *from);

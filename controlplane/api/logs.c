@@ -22,7 +22,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "controlplane/api/api.h"
-#include "controlplane/watcher/watcher.h"
+#include "controlplane/watcher/report.h"
 
 #define STREAMS_MAX      50000
 #define PENDING_MAX      256 /* events of one stream on their way; more progress than that is thinned out */
@@ -92,10 +92,7 @@ struct finding_event {
     struct log_stream *ls;
     int64_t found_mono_us;
     struct finding_event *prev, *next; /* parked or waiting */
-    struct adv_hostlist *hosts;
-    const char *nodes[64];
-    char rule[96], version[WATCHER_RULES_VERSION_SIZE], fault_class[32], ranks[32];
-    char excerpt[WATCHER_EXCERPT_SIZE], sha[ADV_SHA256_HEX_SIZE];
+    struct watcher_report report;
 };
 
 /* ---- work ------------------------------------------------------------------------------------------------------- */
@@ -166,7 +163,7 @@ static void finding_free(struct finding_event *fe)
 {
     struct log_stream *ls = fe->ls;
 
-    (void) adv_hostlist_free(fe->hosts);
+    watcher_report_done(&fe->report);
     free(fe);
     count(ls, -1);
     stream_unref(ls);
@@ -244,72 +241,15 @@ void logs_changed(struct api *api)
     try_parked(l);
 }
 
-static void fill_signature(struct finding_event *fe, const struct watcher_finding *f)
-{
-    struct event *ev = &fe->te.ev;
-    const char *named = f->rule->blames == WATCHER_BLAMES_NODE       ? f->node :
-                        f->rule->blames == WATCHER_BLAMES_REPORTER   ? f->reporter :
-                                                                       "";
-
-    (void) snprintf(fe->rule, sizeof(fe->rule), "%s", f->rule->id);
-    (void) snprintf(fe->version, sizeof(fe->version), "%s", watcher_rules_version(fe->ls->logs->api->rules));
-    (void) snprintf(fe->fault_class, sizeof(fe->fault_class), "%s", watcher_class_name(f->rule->fault_class));
-    (void) snprintf(fe->excerpt, sizeof(fe->excerpt), "%s", f->excerpt);
-    (void) adv_hex(f->sha256, sizeof(f->sha256), fe->sha);
-    if (f->rank >= 0)
-        (void) snprintf(fe->ranks, sizeof(fe->ranks), "%d", f->rank);
-    ev->u.finding.anomaly = f->rule->anomaly == WATCHER_ANOMALY_HANG ? ANOMALY_HANG : ANOMALY_CRASH;
-    ev->u.finding.rule = fe->rule;
-    ev->u.finding.rules_version = fe->version;
-    ev->u.finding.fault_class = fe->fault_class;
-    ev->u.finding.retryable = f->rule->retryable == WATCHER_RETRYABLE_YES  ? RETRYABLE_YES :
-                              f->rule->retryable == WATCHER_RETRYABLE_NO   ? RETRYABLE_NO :
-                                                                             RETRYABLE_MAYBE;
-    ev->u.finding.precedence = f->rule->precedence;
-    ev->u.finding.terminal = f->rule->terminal;
-    ev->u.finding.blame = f->rule->blames == WATCHER_BLAMES_NODE       ? BLAME_NODE :
-                          f->rule->blames == WATCHER_BLAMES_REPORTER   ? BLAME_REPORTER :
-                                                                         BLAME_NONE;
-    ev->u.finding.ranks = fe->ranks;
-    ev->u.finding.excerpt = fe->excerpt;
-    ev->u.finding.excerpt_sha256 = fe->sha;
-    if (!*named || !(fe->hosts = adv_hostlist_new(ADV_ARRAY_LEN(fe->nodes))) ||
-        adv_hostlist_parse(fe->hosts, named, NULL) < 0)
-        return;
-    for (size_t i = 0; i < adv_hostlist_count(fe->hosts); i++)
-        fe->nodes[i] = adv_hostlist_nth(fe->hosts, i);
-    ev->u.finding.nodes = fe->nodes;
-    ev->u.finding.n_nodes = adv_hostlist_count(fe->hosts);
-}
-
 static void on_finding(void *ctx, const struct watcher_finding *f)
 {
     static struct adv_ratelimit limit;
     struct log_stream *ls = ctx;
     struct finding_event *fe;
     struct event *ev;
-    enum finding_kind kind;
 
-    switch (f->type) {
-    case WATCHER_SIGNATURE:
-        kind = FINDING_SIGNATURE;
-        break;
-    case WATCHER_PROGRESS:
-        kind = FINDING_PROGRESS;
-        break;
-    case WATCHER_CHECKPOINT:
-        kind = FINDING_CHECKPOINT;
-        break;
-    case WATCHER_RESUMED:
-        kind = FINDING_RESUMED;
-        break;
-    case WATCHER_NOTICE:
-    case WATCHER_FINISHED:
-    default:
-        return; /* nothing rests on them yet */
-    }
-    if ((kind != FINDING_SIGNATURE && f->step < 0) || (kind == FINDING_PROGRESS && ls->pending > PENDING_MAX))
-        return;
+    if (f->type == WATCHER_NOTICE || (f->type == WATCHER_PROGRESS && (f->step < 0 || ls->pending > PENDING_MAX)))
+        return; /* nothing rests on them */
     fe = ls->parked && ls->logs->n_parked >= PARKED_MAX ? NULL : calloc(1, sizeof(*fe));
     if (!fe) {
         if (adv_log_ratelimit(&limit, 1))
@@ -321,18 +261,16 @@ static void on_finding(void *ctx, const struct watcher_finding *f)
     fe->found_mono_us = adv_mono_us();
     fe->te.done = finding_done;
     ev = &fe->te.ev;
-    ev->type = EV_FINDING;
+    if (!watcher_report_fill(&fe->report, f, watcher_rules_version(ls->logs->api->rules), ev)) {
+        watcher_report_done(&fe->report);
+        free(fe);
+        return;
+    }
     ev->cluster = ls->cluster->name;
     ev->principal = "watcher";
     ev->u.finding.job_id = ls->job_id;
     ev->u.finding.restart_count = ls->restart_count;
-    ev->u.finding.kind = kind;
-    ev->u.finding.step = f->step < 0 ? 0 : (uint64_t) f->step;
     ev->u.finding.stream = ls->stream;
-    ev->u.finding.offset = f->offset;
-    ev->u.finding.observe_us = f->observe_wall_us;
-    if (kind == FINDING_SIGNATURE)
-        fill_signature(fe, f);
     count(ls, 1);
     ls->refs++;
     DL_APPEND(ls->waiting, fe);

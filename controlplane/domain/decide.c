@@ -399,6 +399,12 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
                 class_words(an->fault_class));
         return;
     }
+    if (a->finished_us) {
+        no_action(d);
+        reason(d, "had_finished", NULL, "The program had said before that its work was done.");
+        summary(d, "Left as it is: attempt %u %s, but only after the program had said that it was done.", a->index, end);
+        return;
+    }
     if (known && an->retryable == RETRYABLE_NO) {
         no_action(d);
         reason(d, "user_fault", an->fault_class, "The same job would fail again in the same way: this is %s.",

@@ -11,6 +11,7 @@
  *  PREEMPTED, REQUEUED, REVOKED, DEADLINE, SPECIAL_EXIT          NO_ACTION   at once
  *  TIMEOUT            any                                        NO_ACTION   at once
  *  failed, running    class user_cancel, time_limit, preemption  NO_ACTION   after log_settle: somebody wanted it
+ *  failed, running    any, after the program said it was done    NO_ACTION   after log_settle
  *  failed             class not retryable (user fault)           NO_ACTION   after log_settle
  *  failed             retryable, nodes of the attempt blamed     RESTARTED   after log_settle, without them
  *  failed             retryable or maybe, no node blamed         RESTARTED   after shared_cause_window

@@ -7,6 +7,8 @@
 #include <utlist.h>
 
 #define WITHDRAW_PROGRESS 2     /* new steps after a suspicion that show that the attempt went on */
+#define REGAIN_PROGRESS   5     /* the same where steps fell back first: a launcher that restarts inside the job does that, but
+                                 * so do other ranks whose last lines come late */
 #define PROGRESS_STORE_US (10 * 1000000LL)
 
 /* What the text names, as a host list; NULL for none. */
@@ -41,8 +43,8 @@ static char *blamed_nodes(struct intents *in, const struct attempt *a, uint32_t 
         in->oom = true;
         return NULL;
     }
-    if (blame == BLAME_NONE)
-        return NULL;
+    if (blame != BLAME_NODE)
+        return NULL; /* who only noticed is no culprit */
     for (size_t i = 0; i < adv_hostlist_count(said); i++) {
         char shortname[ADV_HOST_NAME_MAX + 1];
         const char *n = adv_hostlist_nth(said, i);
@@ -70,7 +72,7 @@ void fleet_attribute(struct intents *in, struct attempt *a)
 
     DL_FOREACH (a->anomalies, an) {
         adv_auto_free char *nodes = NULL;
-        if (an->nodes || an->blame == BLAME_NONE)
+        if (an->nodes || an->blame != BLAME_NODE)
             continue;
         nodes = blamed_nodes(in, a, an->blame, an->named);
         if (nodes && str_set(in, &an->nodes, nodes))
@@ -139,13 +141,13 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
         an->repeats++;
         if (named && ev->u.finding.blame == BLAME_NODE)
             merge_nodes(in, an, &an->named, named);
-        if (nodes && (ev->u.finding.blame == BLAME_NODE || !an->nodes))
+        if (nodes)
             merge_nodes(in, an, &an->nodes, nodes);
     }
     an->last_offset = ev->u.finding.offset;
     if (fresh || (an->status == ANOMALY_WITHDRAWN && !ended)) {
         an->step_at = a->last_step;
-        an->progress_after = 0;
+        an->progress_after = an->regained = 0;
         if (a->state == JOB_COMPLETED || a->state == JOB_CANCELLED)
             fleet_anomaly_status(in, an, ANOMALY_WITHDRAWN, ev, "the attempt had ended otherwise");
         else
@@ -157,7 +159,7 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
     }
     if (ended && job_state_failed(a->state))
         fleet_judge_by(f, a, ev->now_us + f->cfg.policy.log_settle_us);
-    else if (!ended && an->terminal && fleet_is_last(a))
+    else if (!ended && (an->terminal || an->kind == ANOMALY_HANG) && fleet_is_last(a))
         fleet_judge_by(f, a, ev->now_us + f->cfg.policy.suspicion_grace_us);
 }
 
@@ -170,18 +172,29 @@ void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a
 
     switch (ev->u.finding.kind) {
     case FINDING_PROGRESS:
-        a->steps_seen++;
-        a->last_step = step;
-        a->last_progress_us = ev->now_us;
-        store = a->steps_seen == 1;
-        DL_FOREACH (a->anomalies, an)
-            if (an->status != ANOMALY_WITHDRAWN && step > an->step_at && job_state_running(a->state) &&
-                ++an->progress_after >= WITHDRAW_PROGRESS) {
+        store = a->steps_seen == 0 || a->finished_us;
+        DL_FOREACH (a->anomalies, an) {
+            if (an->status == ANOMALY_WITHDRAWN || !job_state_running(a->state))
+                continue;
+            if (step < a->last_step) {
+                an->regained = 0;
+                an->progress_after = 0;
+            } else if (step > a->last_step && step <= an->step_at) {
+                an->regained++;
+            }
+            if (step > an->step_at)
+                an->progress_after++;
+            if (an->progress_after >= WITHDRAW_PROGRESS || an->regained >= REGAIN_PROGRESS) {
                 adv_auto_free char *why = fleet_strf(in, "the attempt went on: step %llu came after it",
                                                (unsigned long long) step);
                 fleet_anomaly_status(in, an, ANOMALY_WITHDRAWN, ev, str_or(why));
                 store = true;
             }
+        }
+        a->steps_seen++;
+        a->last_step = step;
+        a->last_progress_us = ev->now_us;
+        a->finished_us = 0;
         /* advice to interrupt it falls with its reason */
         if (a->advice && a->advice->may_interrupt && a->advice->disposition == DISPOSITION_PENDING &&
             !decide_best_anomaly(a))
@@ -200,6 +213,10 @@ void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a
         DL_FOREACH (a->anomalies, an)
             if (an->status == ANOMALY_SUSPICION && step < an->step_at)
                 an->step_at = step;
+        break;
+    case FINDING_FINISHED:
+        store = !a->finished_us;
+        a->finished_us = ev->now_us;
         break;
     case FINDING_SIGNATURE:
         break;

@@ -436,7 +436,7 @@ static void judge_running(struct fleet *f, struct intents *in, struct attempt *a
     bool user_fault = false;
 
     DL_FOREACH (a->anomalies, an)
-        if (an->status == ANOMALY_SUSPICION && an->terminal) {
+        if (an->status == ANOMALY_SUSPICION && (an->terminal || an->kind == ANOMALY_HANG)) {
             if (!since || an->record_us < since)
                 since = an->record_us;
             user_fault = user_fault || an->retryable == RETRYABLE_NO;

@@ -278,6 +278,7 @@ struct anomaly {
     char *status_reason;
     uint64_t step_at;            /* last step seen when it was opened */
     uint32_t progress_after;     /* new steps seen since */
+    uint32_t regained;           /* runtime: of them, those seen after the steps had fallen back */
     uint32_t repeats;            /* further lines of the same rule */
     uint64_t last_offset;        /* of the newest of them: an offset at or below it is read again, not news */
     uint64_t revision;
@@ -414,6 +415,7 @@ struct attempt {
     uint64_t resumed_from_step;
     uint32_t steps_seen; /* progress lines; 0 = nothing learned */
     int64_t last_progress_us;
+    int64_t finished_us; /* the program said that its work is done, and no new step came after; 0: it did not */
     int64_t progress_stored_us; /* runtime: when the counters above were last put into the store */
     bool unseen;
     struct anomaly *anomalies;

@@ -99,6 +99,7 @@ static const struct field attempt_fields[] = {
     F(26, F_BOOL, attempt, unseen),
     F(27, F_U64, attempt, revision),
     F(28, F_U64, attempt, shed_bytes),
+    F(29, F_I64, attempt, finished_us),
 };
 
 static const struct field anomaly_fields[] = {

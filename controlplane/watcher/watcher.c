@@ -58,6 +58,7 @@ struct watcher_scan {
     uint64_t carry_offset;
     bool skipping; /* up to the next line end */
     uint64_t next_offset;
+    bool explain;
 
     struct {
         uint32_t key;
@@ -80,7 +81,7 @@ struct watcher_scan {
 };
 
 static const char *const type_names[] = { "SIGNATURE",  "NOTICE",  "PROGRESS",
-                                          "CHECKPOINT", "RESUMED", "FINISHED" };
+                                          "CHECKPOINT", "RESUMED", "FINISHED", "CALMED" };
 
 const char *watcher_finding_type_name(enum watcher_finding_type type)
 {
@@ -201,6 +202,7 @@ static bool worth_telling(struct watcher_scan *s, size_t rule, uint32_t *ret_cou
 struct candidate {
     size_t rule;
     bool any;
+    const struct watcher_rule *calmed_by;
     struct engine_match match;
 };
 
@@ -215,6 +217,7 @@ static void tell(struct watcher_scan *s, enum watcher_finding_type type, const s
                                  .offset = s->block_offset + offset,
                                  .observe_wall_us = s->observe_wall_us,
                                  .in_traceback = in_traceback,
+                                 .calmed_by = c->calmed_by,
                                  .count = 1 };
 
     f.step = number(cap[ENGINE_CAPTURE_STEP], MAX_STEP);
@@ -269,9 +272,9 @@ static void tell(struct watcher_scan *s, enum watcher_finding_type type, const s
     s->fn(s->ctx, &f);
 }
 
-/* True when a healthy rule speaks against a signature of this precedence. */
-static bool calmed(struct watcher_scan *s, int precedence, const char *line, size_t len,
-                   const struct line_prefix *prefix, const uint16_t *rules, size_t n)
+/* The healthy rule that speaks against a signature of this precedence; NULL for none. */
+static const struct watcher_rule *calmed(struct watcher_scan *s, int precedence, const char *line, size_t len,
+                                         const struct line_prefix *prefix, const uint16_t *rules, size_t n)
 {
     struct engine_match match;
 
@@ -279,9 +282,9 @@ static bool calmed(struct watcher_scan *s, int precedence, const char *line, siz
         const struct watcher_rule *r = &s->list[rules[i]];
         if (r->kind == WATCHER_KIND_HEALTHY && r->precedence >= precedence &&
             engine_confirm(s->engine, rules[i], line, len, prefix->body, &match))
-            return true;
+            return r;
     }
-    return false;
+    return NULL;
 }
 
 static void on_line(void *ctx, const char *line, size_t len, size_t offset, const uint16_t *rules,
@@ -344,8 +347,11 @@ static void on_line(void *ctx, const char *line, size_t len, size_t offset, cons
                     r->precedence <= CAUGHT_CALMS &&
                     s->block_offset + offset - s->traceback[traceback].offset <= CAUGHT_SPAN;
         closes = traceback >= 0 && (r->begins || calm);
-        best[WATCHER_SIGNATURE].any =
-            !calm && !calmed(s, r->precedence, line, len, &prefix, rules, n);
+        best[WATCHER_SIGNATURE].calmed_by =
+            calm ? NULL : calmed(s, r->precedence, line, len, &prefix, rules, n);
+        best[WATCHER_SIGNATURE].any = !calm && !best[WATCHER_SIGNATURE].calmed_by;
+        if (s->explain && !best[WATCHER_SIGNATURE].any)
+            tell(s, WATCHER_CALMED, &best[WATCHER_SIGNATURE], line, len, offset, &prefix, closes);
     }
     for (size_t i = 0; i < ADV_ARRAY_LEN(order); i++) {
         enum watcher_finding_type type = order[i];
@@ -535,6 +541,7 @@ int watcher_scan_new(struct watcher_rules *rules, const struct watcher_scan_opti
     }
     take_rules(s, rules);
     s->stream = options->stream;
+    s->explain = options->explain;
     s->fn = options->fn;
     s->ctx = options->ctx;
     s->next_offset = options->start_offset;

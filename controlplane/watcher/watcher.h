@@ -28,6 +28,7 @@ enum watcher_finding_type {
     WATCHER_CHECKPOINT, /* a complete one; @step as named, else the last step seen (@step_inferred), else -1 */
     WATCHER_RESUMED,  /* a checkpoint was loaded; @step or -1 */
     WATCHER_FINISHED, /* the program says that it ends by itself */
+    WATCHER_CALMED,   /* a signature that does not count, see @calmed_by; told only where it was asked for */
 };
 
 struct watcher_finding {
@@ -46,6 +47,7 @@ struct watcher_finding {
     char reporter[WATCHER_NODE_SIZE]; /* who printed the line, as its prefix says. "" */
     char device[WATCHER_DEVICE_SIZE]; /* PCI address or the like. "" */
     int code;                         /* such as an Xid; -1 */
+    const struct watcher_rule *calmed_by; /* of CALMED: the rule that speaks against it; NULL: the exception was caught */
 
     /* not for PROGRESS: */
     char excerpt[WATCHER_EXCERPT_SIZE]; /* valid UTF-8, secrets redacted */
@@ -59,6 +61,7 @@ struct watcher_scan_options {
     enum watcher_scope stream; /* what is scanned; not WATCHER_SCOPE_ANY */
     const char *node;      /* host of a node log, taken where a line names none; or NULL. Copied. */
     uint64_t start_offset; /* a line begins here; earlier bytes are never looked at */
+    bool explain;          /* tell CALMED too */
     watcher_finding_fn fn;
     void *ctx;
 };

@@ -35,6 +35,8 @@ Test(args, good)
         { { "jobs", "--cluster=a", "--user", "u", "--state", "failed,running" }, CMD_JOBS, NULL, NULL, "" },
         { { "explain", "--", "-odd/1" }, CMD_EXPLAIN, "-odd/1", NULL, "" },
         { { "watch", "--since=" }, CMD_WATCH, NULL, NULL, "" },
+        { { "rules", "test", "--scope=node", "--node", "n1", "f", "g", "h" }, CMD_RULES_TEST, "f", "g", "" },
+        { { "rules", "lint", "dir" }, CMD_RULES_LINT, "dir", NULL, "" },
         { { "completion", "bash" }, CMD_COMPLETION, "bash", NULL, "" },
     };
 
@@ -77,7 +79,10 @@ Test(args, bad)
         { { "cluster", "drop" }, "create or get" },
         { { "nodes" }, "expected CLUSTER" },
         { { "nodes", "a", "b" }, "unexpected \"b\"" },
-        { { "nodes", "a", "b", "c", "d" }, "unexpected \"d\"" },
+        { { "nodes", "a", "b", "c", "d" }, "unexpected \"b\"" },
+        { { "rules" }, "rules: expected test or lint" },
+        { { "rules", "test" }, "rules test: expected FILE..." },
+        { { "rules", "lint", "a", "--scope=node" }, "does not take --scope" },
         { { "clusters", "--colour" }, "unknown option --colour" },
         { { "clusters", "-x" }, "unknown option -x" },
         { { "clusters", "--user", "u" }, "does not take --user" },
