@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* gRPC core 1.51 stops listening for ever after one EMFILE from accept4 (grpc/grpc #16058, #20418,
- * #31080; #29308 for ECONNABORTED), has no limit on connections, and no way to end one. All three
- * are mended here, by defining accept4 in the executable:
+ * #31080; #29308 for ECONNABORTED), has no limit on connections, reads whom it likes, and cannot end
+ * one. All are mended here, by defining accept4, recvmsg and epoll_ctl in the executable:
  *
  * - On EMFILE/ENFILE a reserve descriptor is given up, the backlog is accepted and closed (core's
  *   epoll is edge-triggered: what stays in the backlog would not be announced again), the reserve
@@ -11,6 +11,15 @@
  * - The cap counts descriptors that were handed out. Nobody tells us of their closing, so at the
  *   cap the table is swept: a descriptor that is no socket any more, or another one (its inode
  *   differs), is gone. A sweep happens at most every SWEEP_MS.
+ * - Core reads one busy socket on and on, inside of one call, while there is something to read: who
+ * sends frames faster than they are parsed has the loop's thread to himself. So recvmsg is the
+ * process's own too: what one connection may be read of in one turn of the loop is limited, then
+ * core is told that there is no more, and in the next turn that there is. (Its epoll is
+ * edge-triggered and takes a change of a descriptor's entry for news; for that epoll_ctl is replaced
+ * as well, and remembers the entries.) One turn of one connection is some milliseconds at the worst.
+ * - What the frames of a connection cost is counted, in processor time of the thread between one
+ * large read and the next. Messages, in both directions, explain some of it, time some more; a
+ * connection that costs more than that is ended.
  * - To end a connection its socket is disconnected, which core takes for the peer's hanging up. What
  *   the kernel holds of it goes at once; after a mere shutdown(2) core would read on. It is found by
  *   the peer's address, as core tells that of a call; or, as calls that were aborted early have
@@ -23,10 +32,13 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <utlist.h>
 
 #include "common/clock.h"
 #include "common/hash.h"
@@ -39,6 +51,19 @@
 #define RECEIVE_BYTES (256 * 1024)
 /* Headers of a call, frames and TLS records around a message, generously. */
 #define AROUND_MESSAGE 512
+#define AROUND_ANSWER  64 /* window updates */
+/* What parsing may cost: a message this much for itself and this much for its bytes, everything else
+ * a share of the time. 4 MB over TLS take some 20 ms, a small call a few us. */
+#define COST_MAX_US       200000
+#define COST_MESSAGE_US   50
+#define COST_BYTES_PER_US 100
+#define COST_FREE_PERCENT 2
+#define COST_MIN_BYTES    (32 << 10) /* not explained, or it is not the frames */
+/* What core may keep of frames that belong to no message: a header block without end. Sixteen of the
+ * largest requests may be on their way. */
+#define PLAIN_MAX_BYTES  (64 << 20)
+#define PLAIN_FREE_PER_S (256 << 10)
+#define LARGE_READ        2048       /* asking the clock costs as much as parsing a small one */
 
 struct conn {
     struct rpc_accept_key key;
@@ -47,13 +72,38 @@ struct conn {
     uint64_t received;  /* bytes, at the last look */
     uint64_t explained; /* by messages since then */
     bool ended;         /* by us; core will close it */
+
+    uint32_t turn;       /* the one it was last read in, */
+    uint32_t turn_bytes; /* and how much */
+    bool held;
+    struct conn *next_held;
+    int epoll_fd; /* -1: not known */
+    struct epoll_event entry;
+
+    int64_t cost_us;
+    uint64_t plain_bytes; /* read, that no message explains */
+    int64_t forgave_us;   /* when time had last explained some of both */
     UT_hash_handle hh;
 };
+
+/* What the thread has read last, and parses now. */
+static _Thread_local struct {
+    bool on;
+    struct rpc_accept_key key;
+    int64_t cpu_us;
+} parsing;
+
+static _Atomic uint32_t turn;
+static atomic_bool have_held;
+static atomic_int wake_fd = -1;
 
 static struct {
     pthread_mutex_t lock; /* guards all below */
     size_t max;           /* 0: no cap */
     struct conn *conns;
+    struct conn **by_fd; /* owned by @conns */
+    size_t n_fd;
+    struct conn *held;
     int reserve;
     int64_t swept_us;
     struct rpc_accept_stats stats;
@@ -77,8 +127,36 @@ static bool is_there(const struct conn *c)
     return inode(c->fd) == c->inode;
 }
 
+static struct conn *at_fd(int fd)
+{
+    return fd >= 0 && (size_t) fd < st.n_fd ? st.by_fd[fd] : NULL;
+}
+
+static bool set_fd(struct conn *c)
+{
+    size_t n = st.n_fd ? st.n_fd : 64;
+    struct conn **mem;
+
+    while (n <= (size_t) c->fd)
+        n *= 2;
+    if (n > st.n_fd) {
+        mem = realloc(st.by_fd, n * sizeof(struct conn *));
+        if (!mem)
+            return false;
+        memset(mem + st.n_fd, 0, (n - st.n_fd) * sizeof(struct conn *));
+        st.by_fd = mem;
+        st.n_fd = n;
+    }
+    st.by_fd[c->fd] = c;
+    return true;
+}
+
 static void drop(struct conn *c)
 {
+    if (c->held)
+        LL_DELETE2(st.held, c, next_held);
+    if (at_fd(c->fd) == c)
+        st.by_fd[c->fd] = NULL;
     HASH_DEL(st.conns, c);
     free(c);
 }
@@ -184,6 +262,16 @@ static struct conn *find(const struct rpc_accept_key *key)
     return c;
 }
 
+static bool peer_text(const struct conn *c, char ret_peer[RPC_ACCEPT_PEER_SIZE])
+{
+    char ip[INET6_ADDRSTRLEN];
+
+    if (!inet_ntop(AF_INET6, c->key.ip, ip, sizeof(ip)))
+        return false;
+    (void) snprintf(ret_peer, RPC_ACCEPT_PEER_SIZE, "[%s]:%u", ip, (unsigned int) c->key.port);
+    return true;
+}
+
 /* It stays in the table, and counted, until core has closed it. */
 static bool disconnect(struct conn *c)
 {
@@ -208,15 +296,29 @@ bool rpc_accept_kick(const struct rpc_accept_key *key)
     return done;
 }
 
-void rpc_accept_explain(const struct rpc_accept_key *key, size_t bytes)
+static void explain(const struct rpc_accept_key *key, size_t bytes, size_t cost_bytes)
 {
+    int64_t cost_us = COST_MESSAGE_US + (int64_t) (cost_bytes / COST_BYTES_PER_US);
     struct conn *c;
 
     (void) pthread_mutex_lock(&st.lock);
     c = find(key);
-    if (c)
-        c->explained += bytes + AROUND_MESSAGE;
+    if (c) {
+        c->explained += bytes;
+        c->plain_bytes = c->plain_bytes > bytes ? c->plain_bytes - bytes : 0;
+        c->cost_us = c->cost_us > cost_us ? c->cost_us - cost_us : 0;
+    }
     (void) pthread_mutex_unlock(&st.lock);
+}
+
+void rpc_accept_explain(const struct rpc_accept_key *key, size_t bytes)
+{
+    explain(key, bytes + AROUND_MESSAGE, bytes);
+}
+
+void rpc_accept_explain_sent(const struct rpc_accept_key *key, size_t bytes)
+{
+    explain(key, AROUND_ANSWER, bytes);
 }
 
 /* False for what cannot be asked: it is gone, or a unix socket. */
@@ -245,7 +347,6 @@ bool rpc_accept_kick_busiest(uint64_t min_bytes, char ret_peer[RPC_ACCEPT_PEER_S
 {
     struct conn *most = NULL;
     uint64_t most_bytes = min_bytes, now;
-    char ip[INET6_ADDRSTRLEN];
     bool done;
 
     (void) pthread_mutex_lock(&st.lock);
@@ -257,11 +358,157 @@ bool rpc_accept_kick_busiest(uint64_t min_bytes, char ret_peer[RPC_ACCEPT_PEER_S
             most_bytes = now - known;
         }
     }
-    done = most && inet_ntop(AF_INET6, most->key.ip, ip, sizeof(ip)) && disconnect(most);
-    if (done)
-        (void) snprintf(ret_peer, RPC_ACCEPT_PEER_SIZE, "[%s]:%u", ip, (unsigned int) most->key.port);
+    done = most && peer_text(most, ret_peer) && disconnect(most);
     (void) pthread_mutex_unlock(&st.lock);
     return done;
+}
+
+/* ---- reading ---- */
+
+static int64_t cpu_us(void)
+{
+    struct timespec ts = { 0 };
+
+    (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return ts.tv_sec * INT64_C(1000000) + ts.tv_nsec / 1000;
+}
+
+/* Time explains a little. Then: is it too much? */
+static bool too_much(struct conn *c)
+{
+    int64_t now = adv_mono_us(), past = now - c->forgave_us, cost = past * COST_FREE_PERCENT / 100;
+    uint64_t bytes = (uint64_t) past * PLAIN_FREE_PER_S / 1000000;
+
+    c->forgave_us = now;
+    c->cost_us = c->cost_us > cost ? c->cost_us - cost : 0;
+    c->plain_bytes = c->plain_bytes > bytes ? c->plain_bytes - bytes : 0;
+    return (c->cost_us > COST_MAX_US && c->plain_bytes > COST_MIN_BYTES) || c->plain_bytes > PLAIN_MAX_BYTES;
+}
+
+/* What was read last has been parsed: its connection is charged. */
+static void charge(void)
+{
+    char peer[RPC_ACCEPT_PEER_SIZE];
+    bool done = false;
+    struct conn *c;
+
+    parsing.on = false;
+    (void) pthread_mutex_lock(&st.lock);
+    c = find(&parsing.key);
+    if (c) {
+        c->cost_us += cpu_us() - parsing.cpu_us;
+        done = too_much(c) && peer_text(c, peer) && disconnect(c);
+    }
+    (void) pthread_mutex_unlock(&st.lock);
+    if (done)
+        adv_warn("rpc", "a client keeps the server busy with frames: its connection is ended", ADV_FS("peer", peer));
+}
+
+void rpc_accept_parsed(void)
+{
+    if (parsing.on)
+        charge();
+}
+
+/* Has it been read enough of in this turn? Then core hears of it in the next. */
+static bool hold(struct conn *c)
+{
+    uint32_t now = atomic_load(&turn);
+    const uint64_t one = 1;
+
+    if (c->turn != now) {
+        c->turn = now;
+        c->turn_bytes = 0;
+    }
+    if (c->turn_bytes < RPC_ACCEPT_TURN_BYTES || c->epoll_fd < 0 || !is_there(c))
+        return false;
+    if (!c->held) {
+        c->held = true;
+        LL_PREPEND2(st.held, c, next_held);
+        if (!atomic_exchange(&have_held, true))
+            (void) !write(atomic_load(&wake_fd), &one, sizeof(one)); /* cannot be full: the loop has had its turn then */
+    }
+    return true;
+}
+
+void rpc_accept_turn(void)
+{
+    struct conn *c, *next;
+
+    (void) atomic_fetch_add(&turn, 1);
+    if (!atomic_load(&have_held))
+        return;
+    (void) pthread_mutex_lock(&st.lock);
+    LL_FOREACH_SAFE2 (st.held, c, next, next_held) {
+        c->held = false;
+        (void) syscall(SYS_epoll_ctl, c->epoll_fd, EPOLL_CTL_MOD, c->fd, &c->entry);
+    }
+    st.held = NULL;
+    atomic_store(&have_held, false);
+    (void) pthread_mutex_unlock(&st.lock);
+}
+
+void rpc_accept_wake(int fd)
+{
+    atomic_store(&wake_fd, fd);
+}
+
+/* Replaces the C library's. */
+__attribute__((visibility("default"))) ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
+{
+    struct rpc_accept_key key = { 0 };
+    struct conn *c;
+    bool held, ours;
+    ssize_t n;
+
+    rpc_accept_parsed();
+    (void) pthread_mutex_lock(&st.lock);
+    c = at_fd(fd);
+    ours = c != NULL;
+    held = ours && hold(c);
+    (void) pthread_mutex_unlock(&st.lock);
+    if (held) {
+        errno = EAGAIN;
+        return -1;
+    }
+    n = (ssize_t) syscall(SYS_recvmsg, fd, msg, flags);
+    if (!ours || n <= 0)
+        return n;
+    (void) pthread_mutex_lock(&st.lock);
+    c = at_fd(fd);
+    if (c) {
+        c->turn_bytes += (uint32_t) n;
+        c->plain_bytes += (uint64_t) n;
+        key = c->key;
+    }
+    (void) pthread_mutex_unlock(&st.lock);
+    if (c && n >= LARGE_READ) {
+        parsing.key = key;
+        parsing.cpu_us = cpu_us();
+        parsing.on = true;
+    }
+    return n;
+}
+
+/* Replaces the C library's. */
+__attribute__((visibility("default"))) int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
+{
+    int r = (int) syscall(SYS_epoll_ctl, epfd, op, fd, event), keep = errno;
+    struct conn *c;
+
+    if (r == 0 && op == EPOLL_CTL_ADD) {
+        (void) pthread_mutex_lock(&st.lock);
+        c = at_fd(fd);
+        if (c && is_there(c)) {
+            c->epoll_fd = epfd;
+            c->entry = *event;
+        } else if (c) {
+            drop(c); /* the descriptor is somebody else's now */
+        }
+        (void) pthread_mutex_unlock(&st.lock);
+    }
+    errno = keep;
+    return r;
 }
 
 /* ---- accepting ---- */
@@ -276,19 +523,26 @@ static bool take(int fd, const struct sockaddr *addr)
     if (!st.max)
         return true;
     key_of(addr, fd, &key);
-    c = find(&key);
-    if (c)
+    if ((c = find(&key)))
         drop(c); /* of a connection that is over */
+    if ((c = at_fd(fd)))
+        drop(c);
     if (HASH_COUNT(st.conns) >= st.max)
         sweep();
     if (HASH_COUNT(st.conns) >= st.max || !(c = calloc(1, sizeof(*c))))
         return false;
     c->key = key;
     c->fd = fd;
+    c->epoll_fd = -1;
     c->inode = inode(fd);
+    c->forgave_us = adv_mono_us();
     HASH_ADD(hh, st.conns, key, sizeof(c->key), c);
     if (!c->hh.tbl) {
         free(c);
+        return false;
+    }
+    if (!set_fd(c)) {
+        drop(c);
         return false;
     }
     if (!key.unix_fd)
@@ -348,6 +602,9 @@ static void forget(void)
 
     HASH_ITER(hh, st.conns, c, next)
         drop(c);
+    free(st.by_fd);
+    st.by_fd = NULL;
+    st.n_fd = 0;
     st.max = 0;
     adv_cleanup_close(&st.reserve);
     st.reserve = -1;

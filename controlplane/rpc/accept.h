@@ -2,8 +2,8 @@
 #ifndef ADV_CONTROLPLANE_RPC_ACCEPT_H
 #define ADV_CONTROLPLANE_RPC_ACCEPT_H
 
-/* The process's own accept4(2). Any thread. The program must be linked with -rdynamic (the rpc
- * dependency does it), so that libgrpc and libuv bind to this definition. */
+/* The process's own accept4(2), recvmsg(2) and epoll_ctl(2). Any thread. The program must be linked with -rdynamic
+ * (the rpc dependency does it), so that libgrpc and libuv bind to these definitions. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,8 +30,18 @@ struct rpc_accept_key {
  * anything else: unix sockets, and calls that were aborted before core knew. */
 bool rpc_accept_key(const char *peer, struct rpc_accept_key *ret);
 
-/* A message of @bytes came over this connection. */
+/* A message of @bytes came over this connection; was sent over it. */
 void rpc_accept_explain(const struct rpc_accept_key *key, size_t bytes);
+void rpc_accept_explain_sent(const struct rpc_accept_key *key, size_t bytes);
+
+/* How much is read of one connection in one turn, and a little more; the rest is read in the next. The loop tells of each
+ * turn; @fd is an eventfd that is written to when somebody waits for that. */
+#define RPC_ACCEPT_TURN_BYTES (32 << 10)
+void rpc_accept_turn(void);
+void rpc_accept_wake(int fd);
+
+/* The thread that calls it is back from core: what it has read is parsed. */
+void rpc_accept_parsed(void);
 
 /* Ends a connection. False when it is not there (any more). */
 bool rpc_accept_kick(const struct rpc_accept_key *key);

@@ -32,6 +32,8 @@
 #include "controlplane/rpc/door.h"
 #include "controlplane/rpc/internal.h"
 
+#define WINDOW_BYTES (64 << 10) /* of a stream: what a client may send before anybody reads */
+
 static void on_close(struct rpc_tag *tag, bool ok);
 static void on_recv(struct rpc_tag *tag, bool ok);
 static void on_send(struct rpc_tag *tag, bool ok);
@@ -253,6 +255,14 @@ static void pump(struct rpc_call *call)
 
 /* ---- the end ---- */
 
+static void know_connection(struct rpc_call *call)
+{
+    char *address = grpc_call_get_peer(call->call);
+
+    call->keyed = address && rpc_accept_key(address, &call->key);
+    gpr_free(address);
+}
+
 static void end(struct rpc_call *call, bool cancelled)
 {
     if (call->ended)
@@ -264,6 +274,10 @@ static void end(struct rpc_call *call, bool cancelled)
         call->srv->stats.calls_cancelled++;
         if (!call->cancelled_here && !call->srv->stopping)
             rpc_resets_note(call->srv, call->call);
+    } else if (!call->heard) {
+        know_connection(call); /* an answer without a look at the request, which may be on its way */
+        if (call->keyed)
+            rpc_accept_explain(&call->key, WINDOW_BYTES);
     }
     if (call->opened && call->method->on_closed)
         call->method->on_closed(call, cancelled);
@@ -342,6 +356,8 @@ static void on_send(struct rpc_tag *tag, bool ok)
     if (ok) {
         call->srv->stats.messages_out++;
         call->srv->stats.bytes_out += call->sending_len;
+        if (call->keyed)
+            rpc_accept_explain_sent(&call->key, call->sending_len);
         pump(call);
     } else {
         drop_queue(call); /* RECV_CLOSE tells the rest */
@@ -446,11 +462,8 @@ static int decode(struct rpc_call *call, grpc_byte_buffer *bb, ProtobufCMessage 
 
 static void heard(struct rpc_call *call, size_t bytes)
 {
-    if (!call->heard) {
-        char *address = grpc_call_get_peer(call->call);
-        call->keyed = address && rpc_accept_key(address, &call->key);
-        gpr_free(address);
-    }
+    if (!call->heard)
+        know_connection(call);
     call->heard = true;
     if (call->keyed)
         rpc_accept_explain(&call->key, bytes);
@@ -711,7 +724,7 @@ int64_t rpc_call_deadline_mono_us(const struct rpc_call *call)
 const struct rpc_peer *rpc_call_peer(struct rpc_call *call)
 {
     if (!call->peer && call->call)
-        call->peer = rpc_peer_new(call->call, call->srv->tls);
+        call->peer = rpc_peer_new(call->srv, call->call);
     return call->peer;
 }
 

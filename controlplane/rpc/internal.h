@@ -5,12 +5,12 @@
 /* What the files of rpc/ share. Everything belongs to the loop thread unless it says otherwise. */
 
 #include <grpc/grpc.h>
-#include <pthread.h>
 #include <uv.h>
 
 #include "common/arena.h"
 #include "common/hash.h"
 #include "controlplane/rpc/accept.h"
+#include "controlplane/rpc/pump.h"
 #include "controlplane/rpc/rpc.h"
 #include "controlplane/rpc/tls.h"
 
@@ -37,16 +37,6 @@ void __tsan_release(void *addr);
 #define RPC_TAG_TAKE(tag) ((void) (tag))
 #endif
 
-struct rpc_event {
-    struct rpc_tag *tag; /* NULL: the queue has ended */
-    bool ok;
-};
-
-struct rpc_events {
-    struct rpc_event *items;
-    size_t n, cap;
-};
-
 /* A row of the caller's table or of a built-in service, found by path. */
 struct rpc_entry {
     struct rpc_method method; /* limits filled in */
@@ -61,7 +51,9 @@ struct rpc_server {
     uv_loop_t *loop;
     struct rpc_config cfg; /* with defaults; of its pointers only descriptor_set and user live */
     grpc_server *server;
-    grpc_completion_queue *cq;
+    struct rpc_pump *pump; /* NULL once given back */
+    grpc_completion_queue *cq; /* the pump's */
+    struct rpc_pumped pumped;
     struct rpc_tls *tls;
     int *ports;
     int *lock_fds; /* of unix listeners, -1 otherwise */
@@ -70,23 +62,8 @@ struct rpc_server {
     struct rpc_entry *entries; /* memory */
     struct rpc_entry *methods; /* hash by path */
 
-    /* between the two threads */
-    pthread_t thread;
-    pthread_mutex_t lock;  /* guards @in */
-    struct rpc_events in;  /* filled by the rpc thread */
-    struct rpc_events out; /* being worked off */
-    uv_async_t *async;
-
-    uint64_t turns;         /* of the rpc thread: events it has taken from core; atomic */
-    clockid_t thread_clock; /* its processor time */
-    bool thread_clocked;
-    struct {
-        uint64_t turns;
-        int64_t cpu_us; /* when it had taken that many */
-        bool looked;    /* at the connections, since */
-    } stuck;
-
-    uv_timer_t watch;       /* that it takes any */
+    bool looked; /* at the connections, since there is a suspicion */
+    uv_timer_t watch;
     uv_timer_t sweep;       /* flush timeouts */
     uv_timer_t files;       /* certificate files */
     uv_timer_t grace;       /* of stop */
@@ -96,10 +73,11 @@ struct rpc_server {
     struct rpc_accept *accepts;
     struct rpc_tag shutdown_tag;
     int open_handles;
-    bool stopping, shut_down, destroyed, thread_ended, thread_started;
+    bool started, stopping, shut_down, destroyed;
     void (*stopped)(void *user);
     void *stopped_user;
 
+    struct rpc_cert *certs; /* peer.c: of clients */
     struct rpc_health *health;
     struct rpc_reflection *reflection;
     struct rpc_reset_peer *reset_peers; /* resets.c */
@@ -194,7 +172,8 @@ int rpc_reflection_new(struct rpc_server *srv, const struct rpc_method *table, s
 void rpc_reflection_free(struct rpc_server *srv);
 
 /* peer.c */
-struct rpc_peer *rpc_peer_new(grpc_call *call, const struct rpc_tls *tls);
+struct rpc_peer *rpc_peer_new(struct rpc_server *srv, grpc_call *call);
+void rpc_certs_free(struct rpc_server *srv);
 struct rpc_peer *rpc_peer_free(struct rpc_peer *peer);
 
 /* status.c: packed google.rpc.Status. Returns false when there is no memory. */

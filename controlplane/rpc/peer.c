@@ -1,7 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Who is at the other end, copied out of core's auth context so that it stays readable when the
- * call has gone. */
+ * call has gone.
+ *
+ * Reading a certificate takes ten times as long as a whole call, and a client shows the same one
+ * with each: what was read is shared by its calls, and the newest CERTS_KEPT stay known. The key is
+ * a digest of the certificate as core gives it. Who signed it is told by the files of authorities,
+ * so new files make all be read anew. */
+
+/* A table that cannot grow leaves the new element out instead of ending the program. */
+#define HASH_NONFATAL_OOM 1
+#define uthash_nonfatal_oom(e) ((void) (e))
 
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
@@ -13,27 +22,42 @@
 #include "common/digest.h"
 #include "controlplane/rpc/internal.h"
 
-#define MAX_SANS 64
+#define MAX_SANS   64
+#define CERTS_KEPT 1024
+
+struct names {
+    size_t n;
+    char *v[]; /* in the same block */
+};
+
+struct rpc_cert {
+    unsigned refs; /* the table's is one */
+    uint8_t key[ADV_SHA256_LEN];
+    uint64_t tls_generation;
+    char *common_name;
+    struct names *sans, *uris;
+    char sha256[65], serial[41];
+    int64_t not_before_s, not_after_s;
+    bool by_second_ca;
+    UT_hash_handle hh; /* rpc_server.certs, the longest unused first */
+};
 
 struct peer {
     struct rpc_peer pub;
-    char *common_name, *address;
-    char *sans[MAX_SANS], *uris[MAX_SANS];
+    struct rpc_cert *cert; /* NULL: none was shown */
+    char address[];
 };
 
-struct rpc_peer *rpc_peer_free(struct rpc_peer *pub)
+/* ---- certificates ---- */
+
+static void cert_unref(struct rpc_cert *c)
 {
-    if (!pub)
-        return NULL;
-    struct peer *p = ADV_CONTAINER_OF(pub, struct peer, pub);
-    for (size_t i = 0; i < p->pub.n_sans; i++)
-        free(p->sans[i]);
-    for (size_t i = 0; i < p->pub.n_uris; i++)
-        free(p->uris[i]);
-    free(p->common_name);
-    free(p->address);
-    free(p);
-    return NULL;
+    if (!c || --c->refs > 0)
+        return;
+    free(c->common_name);
+    free(c->sans);
+    free(c->uris);
+    free(c);
 }
 
 /* NULL on no memory; a value with a NUL inside is no identity and becomes "". */
@@ -51,19 +75,34 @@ static const grpc_auth_property *first(const grpc_auth_context *ctx, const char 
     return grpc_auth_property_iterator_next(&it);
 }
 
-/* Copies the values of all properties of that name; false when memory is gone. */
-static bool collect(const grpc_auth_context *ctx, const char *name, char *values[MAX_SANS], size_t *ret_n)
+/* Copies the values of all properties of that name; NULL when memory is gone. */
+static struct names *collect(const grpc_auth_context *ctx, const char *name)
 {
     grpc_auth_property_iterator it = grpc_auth_context_find_properties_by_name(ctx, name);
     const grpc_auth_property *prop;
+    size_t n = 0, bytes = 0;
+    struct names *r;
+    char *text;
 
-    while (*ret_n < MAX_SANS && (prop = grpc_auth_property_iterator_next(&it))) {
-        values[*ret_n] = copy(prop);
-        if (!values[*ret_n])
-            return false;
-        (*ret_n)++;
+    while (n < MAX_SANS && (prop = grpc_auth_property_iterator_next(&it))) {
+        n++;
+        bytes += prop->value_length + 1;
     }
-    return true;
+    r = malloc(sizeof(*r) + n * sizeof(r->v[0]) + bytes);
+    if (!r)
+        return NULL;
+    r->n = n;
+    text = (char *) &r->v[n];
+    it = grpc_auth_context_find_properties_by_name(ctx, name);
+    for (size_t i = 0; i < n; i++) {
+        prop = grpc_auth_property_iterator_next(&it);
+        size_t len = memchr(prop->value, 0, prop->value_length) ? 0 : prop->value_length; /* as in copy() */
+        r->v[i] = text;
+        memcpy(text, prop->value, len);
+        text[len] = '\0';
+        text += len + 1;
+    }
+    return r;
 }
 
 static int64_t time_s(const ASN1_TIME *t)
@@ -93,7 +132,7 @@ static void serial(const X509 *x, char out[41])
     BN_free(n);
 }
 
-static void read_cert(const grpc_auth_property *pem, const struct rpc_tls *tls, struct rpc_peer *pub)
+static void read_x509(const grpc_auth_property *pem, const struct rpc_tls *tls, struct rpc_cert *c)
 {
     uint8_t digest[EVP_MAX_MD_SIZE];
     unsigned int n = 0;
@@ -101,50 +140,133 @@ static void read_cert(const grpc_auth_property *pem, const struct rpc_tls *tls, 
     X509 *x = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
 
     if (x && X509_digest(x, EVP_sha256(), digest, &n) == 1 && n == 32)
-        (void) adv_hex(digest, 32, pub->cert_sha256);
+        (void) adv_hex(digest, 32, c->sha256);
     if (x) {
-        serial(x, pub->cert_serial);
-        pub->cert_not_before_s = time_s(X509_get0_notBefore(x));
-        pub->cert_not_after_s = time_s(X509_get0_notAfter(x));
-        pub->by_second_ca = rpc_tls_by_second_ca(tls, x);
+        serial(x, c->serial);
+        c->not_before_s = time_s(X509_get0_notBefore(x));
+        c->not_after_s = time_s(X509_get0_notAfter(x));
+        c->by_second_ca = rpc_tls_by_second_ca(tls, x);
     }
     X509_free(x);
     BIO_free(bio);
     ERR_clear_error();
 }
 
-struct rpc_peer *rpc_peer_new(grpc_call *call, const struct rpc_tls *tls)
+static struct rpc_cert *cert_new(const grpc_auth_context *ctx, const grpc_auth_property *pem, const struct rpc_tls *tls)
 {
-    struct peer *p = calloc(1, sizeof(*p));
+    struct rpc_cert *c = calloc(1, sizeof(*c));
+
+    if (!c)
+        return NULL;
+    c->refs = 1;
+    c->tls_generation = rpc_tls_generation(tls);
+    c->common_name = copy(first(ctx, GRPC_X509_CN_PROPERTY_NAME));
+    c->sans = collect(ctx, GRPC_X509_SAN_PROPERTY_NAME);
+    c->uris = collect(ctx, GRPC_PEER_URI_PROPERTY_NAME);
+    if (!c->common_name || !c->sans || !c->uris) {
+        cert_unref(c);
+        return NULL;
+    }
+    read_x509(pem, tls, c);
+    return c;
+}
+
+/* The caller's reference. NULL: no memory. */
+static struct rpc_cert *cert_of(struct rpc_server *srv, const grpc_auth_context *ctx, const grpc_auth_property *pem)
+{
+    struct rpc_cert *c = NULL, *oldest;
+    uint8_t key[ADV_SHA256_LEN];
+
+    if (adv_sha256(pem->value, pem->value_length, key, NULL) < 0)
+        return NULL;
+    HASH_FIND(hh, srv->certs, key, sizeof(key), c);
+    if (c) {
+        HASH_DELETE(hh, srv->certs, c); /* put back below, as the newest */
+        if (c->tls_generation != rpc_tls_generation(srv->tls)) {
+            cert_unref(c);
+            c = NULL;
+        }
+    }
+    if (!c && !(c = cert_new(ctx, pem, srv->tls)))
+        return NULL;
+    memcpy(c->key, key, sizeof(key));
+    HASH_ADD_KEYPTR(hh, srv->certs, c->key, sizeof(c->key), c);
+    if (!c->hh.tbl) /* no memory for the table: the reference is the caller's alone */
+        return c;
+    c->refs++;
+    if (HASH_COUNT(srv->certs) > CERTS_KEPT) {
+        oldest = srv->certs;
+        HASH_DELETE(hh, srv->certs, oldest);
+        cert_unref(oldest);
+    }
+    return c;
+}
+
+void rpc_certs_free(struct rpc_server *srv)
+{
+    struct rpc_cert *c, *next;
+
+    HASH_ITER(hh, srv->certs, c, next) {
+        HASH_DELETE(hh, srv->certs, c);
+        cert_unref(c);
+    }
+}
+
+/* ---- peers ---- */
+
+struct rpc_peer *rpc_peer_free(struct rpc_peer *pub)
+{
+    struct peer *p;
+
+    if (!pub)
+        return NULL;
+    p = ADV_CONTAINER_OF(pub, struct peer, pub);
+    cert_unref(p->cert);
+    free(p);
+    return NULL;
+}
+
+static void show_cert(struct rpc_peer *pub, const struct rpc_cert *c)
+{
+    pub->authenticated = true;
+    pub->common_name = c->common_name;
+    pub->sans = (const char *const *) c->sans->v;
+    pub->n_sans = c->sans->n;
+    pub->uris = (const char *const *) c->uris->v;
+    pub->n_uris = c->uris->n;
+    memcpy(pub->cert_sha256, c->sha256, sizeof(c->sha256));
+    memcpy(pub->cert_serial, c->serial, sizeof(c->serial));
+    pub->cert_not_before_s = c->not_before_s;
+    pub->cert_not_after_s = c->not_after_s;
+    pub->by_second_ca = c->by_second_ca;
+}
+
+struct rpc_peer *rpc_peer_new(struct rpc_server *srv, grpc_call *call)
+{
     grpc_auth_context *ctx = grpc_call_auth_context(call);
+    const grpc_auth_property *pem =
+        ctx && grpc_auth_context_peer_is_authenticated(ctx) ? first(ctx, GRPC_X509_PEM_CERT_PROPERTY_NAME) : NULL;
     char *addr = grpc_call_get_peer(call);
+    size_t len = addr ? strlen(addr) : 0;
+    struct peer *p = calloc(1, sizeof(*p) + len + 1);
     bool ok = p != NULL;
 
     if (ok) {
-        p->address = strdup(addr ? addr : "");
-        p->common_name = copy(ctx ? first(ctx, GRPC_X509_CN_PROPERTY_NAME) : NULL);
-        ok = p->address && p->common_name;
+        memcpy(p->address, addr ? addr : "", len);
+        p->pub.address = p->address;
+        p->pub.common_name = "";
     }
-    if (ok && ctx) {
-        const grpc_auth_property *pem = first(ctx, GRPC_X509_PEM_CERT_PROPERTY_NAME);
-
-        p->pub.authenticated = grpc_auth_context_peer_is_authenticated(ctx) && pem;
-        ok = collect(ctx, GRPC_X509_SAN_PROPERTY_NAME, p->sans, &p->pub.n_sans) &&
-             collect(ctx, GRPC_PEER_URI_PROPERTY_NAME, p->uris, &p->pub.n_uris);
-        if (pem)
-            read_cert(pem, tls, &p->pub);
+    if (ok && pem && srv->tls) {
+        p->cert = cert_of(srv, ctx, pem);
+        ok = p->cert != NULL;
+        if (ok)
+            show_cert(&p->pub, p->cert);
     }
     gpr_free(addr);
     if (ctx)
         grpc_auth_context_release(ctx);
-    if (!ok) {
-        if (p)
-            (void) rpc_peer_free(&p->pub);
-        return NULL;
-    }
-    p->pub.common_name = p->common_name;
-    p->pub.address = p->address;
-    p->pub.sans = (const char *const *) p->sans;
-    p->pub.uris = (const char *const *) p->uris;
-    return &p->pub;
+    if (ok)
+        return &p->pub;
+    free(p);
+    return NULL;
 }

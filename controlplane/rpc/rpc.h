@@ -6,9 +6,8 @@
  * as `struct adv_err`.
  *
  * Everything here belongs to the loop thread: all functions are called on it and all callbacks come
- * on it. One more thread exists inside and only moves events. Nothing blocks, apart from
- * rpc_server_new() (reads certificate files, binds) and rpc_server_free() (joins that thread, which
- * has ended by then).
+ * on it. gRPC's I/O is done on it too, while the loop waits (pump.h). Nothing blocks, apart from
+ * rpc_server_new() (reads certificate files, binds).
  *
  * Before a handler sees a message it has passed the door (door.h): size, compression, depth, UTF-8,
  * memory. */

@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The server object, its two threads and its end.
+/* The server object and its end. Events come from the pump (pump.c), on the loop's thread, so all
+ * state has one owner and no lock. A core's callback queue was tried and left: on Linux nobody
+ * polls it.
  *
- * One thread sits in grpc_completion_queue_next() and moves (tag, ok) into a list; the loop thread
- * swaps the list and runs the tags. That thread touches nothing else, so all state has one owner
- * and no lock but the list's. A core's callback queue was tried and left: on Linux nobody polls it.
- *
- * Inside of next() that thread also reads all sockets, and core 1.51 reads one on and on while there
- * is something to read. A peer that sends frames faster than they are parsed (streams opened and
- * reset, pings, settings) has the thread to itself, and everybody waits. So the loop watches: if the
- * thread uses the processor and takes no event for a while, the connection that sends most, and not
- * messages, is ended; likewise if somebody aborts too many calls (resets.c).
+ * Inside of next() that thread also reads all sockets. None of them gets more than its turn, and one
+ * whose frames cost too much is ended (accept.c). Likewise if somebody aborts too many calls
+ * (resets.c); where these do not tell whose they are, the watch ends the connection that sends most,
+ * and not messages.
  *
  * Stopping: shutdown (listener closes, live calls go on) -> grace -> cancel all -> the shutdown tag
- * comes and every call is released -> destroy server, end the queue -> the thread sees the end and
- * exits -> join, close handles -> stopped(). */
+ * comes and every call is released -> destroy server, give the pump back, close handles ->
+ * stopped(). */
 
 #include <fcntl.h>
 #include <grpc/grpc_security.h>
@@ -24,7 +21,6 @@
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -35,8 +31,7 @@
     4 /* requests waiting for a call; one is enough, some spare a round through the loop */
 #define SWEEP_MS         500
 #define WATCH_MS         100
-#define STUCK_US         80000     /* of processor time without an event: a large message takes some milliseconds */
-#define STUCK_BYTES      (32 << 10) /* sent meanwhile without a message, or it is not this */
+#define SUSPECT_BYTES    (32 << 10) /* sent between two looks without a message */
 #define GRPC_LOG_PER_S   5 /* a failed handshake is a line: nobody may fill the disk */
 #define DEFAULT_MAX_CONN 16384
 
@@ -99,75 +94,13 @@ static void process_done(void)
         rpc_accept_done();
 }
 
-/* ---- the rpc thread ---- */
+/* ---- after a batch of events ---- */
 
-static void push(struct rpc_server *srv, struct rpc_event ev)
+static void after_batch(struct rpc_pumped *m)
 {
-    const struct timespec ms = { .tv_nsec = 1000000 };
+    struct rpc_server *srv = ADV_CONTAINER_OF(m, struct rpc_server, pumped);
 
-    (void) pthread_mutex_lock(&srv->lock);
-    while (srv->in.n == srv->in.cap) {
-        size_t cap = srv->in.cap ? srv->in.cap * 2 : 64;
-        struct rpc_event *mem = realloc(srv->in.items, cap * sizeof(*mem));
-
-        if (mem) {
-            srv->in.items = mem;
-            srv->in.cap = cap;
-            break;
-        }
-        /* An event cannot be given back nor lost: wait for memory. */
-        (void) pthread_mutex_unlock(&srv->lock);
-        (void) nanosleep(&ms, NULL);
-        (void) pthread_mutex_lock(&srv->lock);
-    }
-    bool wake = srv->in.n == 0;
-    srv->in.items[srv->in.n++] = ev;
-    (void) pthread_mutex_unlock(&srv->lock);
-    if (wake)
-        (void) uv_async_send(srv->async);
-}
-
-static void *rpc_thread(void *arg)
-{
-    struct rpc_server *srv = arg;
-
-    for (;;) {
-        grpc_event ev =
-            grpc_completion_queue_next(srv->cq, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
-
-        (void) __atomic_fetch_add(&srv->turns, 1, __ATOMIC_RELAXED);
-        if (ev.type == GRPC_QUEUE_SHUTDOWN)
-            break;
-        if (ev.type == GRPC_OP_COMPLETE)
-            push(srv, (struct rpc_event){ ev.tag, ev.success });
-    }
-    push(srv, (struct rpc_event){ NULL, false });
-    return NULL;
-}
-
-/* ---- the loop thread ---- */
-
-static void on_async(uv_async_t *h)
-{
-    struct rpc_server *srv = h->data;
-
-    (void) pthread_mutex_lock(&srv->lock);
-    struct rpc_events batch = srv->in;
-    srv->in = srv->out;
-    (void) pthread_mutex_unlock(&srv->lock);
-    for (size_t i = 0; i < batch.n; i++) {
-        struct rpc_tag *tag = batch.items[i].tag;
-
-        if (!tag) {
-            srv->thread_ended = true;
-            continue;
-        }
-        RPC_TAG_TAKE(tag);
-        tag->fn(tag, batch.items[i].ok);
-    }
     rpc_call_half_closes(srv);
-    batch.n = 0;
-    srv->out = batch;
     advance(srv);
 }
 
@@ -211,36 +144,21 @@ static void arm(struct rpc_accept *a)
     }
 }
 
-static int64_t thread_cpu_us(const struct rpc_server *srv)
-{
-    struct timespec ts = { 0 };
-
-    return srv->thread_clocked && clock_gettime(srv->thread_clock, &ts) == 0 ?
-               ts.tv_sec * INT64_C(1000000) + ts.tv_nsec / 1000 :
-               0;
-}
-
 static void on_watch(uv_timer_t *t)
 {
     struct rpc_server *srv = t->data;
-    uint64_t turns = __atomic_load_n(&srv->turns, __ATOMIC_RELAXED);
-    int64_t cpu_us = thread_cpu_us(srv);
     char peer[RPC_ACCEPT_PEER_SIZE];
 
-    if (turns != srv->stuck.turns) {
-        srv->stuck.turns = turns;
-        srv->stuck.cpu_us = cpu_us;
-    }
-    if (cpu_us - srv->stuck.cpu_us < STUCK_US && !srv->suspicion) {
-        srv->stuck.looked = false; /* all is as it should be */
-    } else if (!srv->stuck.looked) {
+    if (!srv->suspicion)
+        return;
+    if (!srv->looked) {
         rpc_accept_look();
-        srv->stuck.looked = true;
-    } else {
-        if (rpc_accept_kick_busiest(STUCK_BYTES, peer))
-            adv_warn("rpc", "a client keeps the server busy with frames: its connection is ended", ADV_FS("peer", peer));
-        srv->stuck.looked = srv->suspicion = false;
+        srv->looked = true;
+        return;
     }
+    if (rpc_accept_kick_busiest(SUSPECT_BYTES, peer))
+        adv_warn("rpc", "a client opens calls and aborts them at once: its connection is ended", ADV_FS("peer", peer));
+    srv->looked = srv->suspicion = false;
 }
 
 static void on_sweep(uv_timer_t *t)
@@ -272,38 +190,38 @@ int rpc_server_reload_tls(struct rpc_server *srv, struct adv_err *err)
 
 /* ---- the end ---- */
 
-static void on_handle_closed(uv_handle_t *h)
+static void one_closed(void *arg)
 {
-    struct rpc_server *srv = h->data;
+    struct rpc_server *srv = arg;
 
     if (--srv->open_handles == 0 && srv->stopped)
         srv->stopped(srv->stopped_user);
 }
 
+static void on_handle_closed(uv_handle_t *h)
+{
+    one_closed(h->data);
+}
+
 static void advance(struct rpc_server *srv)
 {
-    if (srv->shut_down && !srv->calls && !srv->destroyed) {
-        srv->destroyed = true;
-        for (struct rpc_accept *a = srv->accepts, *next; a; a = next) {
-            next = a->next; /* those that were never armed again */
-            free(a);
-        }
-        srv->accepts = NULL;
-        grpc_server_destroy(srv->server);
-        srv->server = NULL;
-        grpc_completion_queue_shutdown(srv->cq);
+    if (!srv->shut_down || srv->calls || srv->destroyed)
+        return;
+    srv->destroyed = true;
+    for (struct rpc_accept *a = srv->accepts, *next; a; a = next) {
+        next = a->next; /* those that were never armed again */
+        free(a);
     }
-    if (srv->thread_ended && srv->thread_started) {
-        srv->thread_started = false;
-        (void) pthread_join(srv->thread, NULL);
-        grpc_completion_queue_destroy(srv->cq);
-        srv->cq = NULL;
-        uv_close((uv_handle_t *) srv->async, on_handle_closed);
-        uv_close((uv_handle_t *) &srv->watch, on_handle_closed);
-        uv_close((uv_handle_t *) &srv->sweep, on_handle_closed);
-        uv_close((uv_handle_t *) &srv->files, on_handle_closed);
-        uv_close((uv_handle_t *) &srv->grace, on_handle_closed);
-    }
+    srv->accepts = NULL;
+    grpc_server_destroy(srv->server);
+    srv->server = NULL;
+    rpc_pump_remove(srv->pump, &srv->pumped);
+    rpc_pump_put(srv->pump, one_closed, srv);
+    srv->pump = NULL;
+    uv_close((uv_handle_t *) &srv->watch, on_handle_closed);
+    uv_close((uv_handle_t *) &srv->sweep, on_handle_closed);
+    uv_close((uv_handle_t *) &srv->files, on_handle_closed);
+    uv_close((uv_handle_t *) &srv->grace, on_handle_closed);
 }
 
 static void on_shutdown(struct rpc_tag *tag, bool ok)
@@ -446,6 +364,7 @@ static grpc_server *create_server(const struct rpc_server *srv)
         int_arg(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0), /* ours: as many as keepalive wants */
         int_arg(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, c->min_ping_interval_ms),
         int_arg(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, c->handshake_timeout_ms),
+        int_arg(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, RPC_ACCEPT_TURN_BYTES),
         int_arg(GRPC_ARG_ENABLE_CHANNELZ, 0),
         int_arg(GRPC_ARG_MAX_CONNECTION_AGE_MS,
                 c->max_connection_age_ms ? c->max_connection_age_ms : INT32_MAX),
@@ -518,65 +437,42 @@ static int listen_on(struct rpc_server *srv, size_t i, const char *addr, struct 
     return 0;
 }
 
-static void free_async(uv_handle_t *h)
-{
-    free(h);
-}
-
 /* The last step of construction: after it nothing can fail. */
-static int start(struct rpc_server *srv, struct adv_err *err)
+static void start(struct rpc_server *srv)
 {
-    srv->async = malloc(sizeof(*srv->async));
-    if (!srv->async)
-        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
-    int r = uv_async_init(srv->loop, srv->async, on_async);
-    if (r < 0) {
-        free(srv->async);
-        srv->async = NULL;
-        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "uv_async_init: %s", uv_strerror(r));
-    }
-    int e = pthread_create(&srv->thread, NULL, rpc_thread, srv);
-    if (e != 0) {
-        uv_close((uv_handle_t *) srv->async, free_async);
-        srv->async = NULL;
-        return adv_err_set_errno(err, ADV_RESOURCE_EXHAUSTED, e, "rpc thread");
-    }
-    srv->thread_started = true;
-    srv->thread_clocked = pthread_getcpuclockid(srv->thread, &srv->thread_clock) == 0;
     (void) uv_timer_init(srv->loop, &srv->watch);
     (void) uv_timer_init(srv->loop, &srv->sweep);
     (void) uv_timer_init(srv->loop, &srv->files);
     (void) uv_timer_init(srv->loop, &srv->grace);
-    srv->open_handles = 5;
-    srv->async->data = srv->watch.data = srv->sweep.data = srv->files.data = srv->grace.data = srv;
+    srv->open_handles = 5; /* the pump is one */
+    srv->watch.data = srv->sweep.data = srv->files.data = srv->grace.data = srv;
     (void) uv_timer_start(&srv->watch, on_watch, WATCH_MS, WATCH_MS);
     (void) uv_timer_start(&srv->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
     if (srv->tls)
         (void) uv_timer_start(&srv->files, on_files, (uint64_t) srv->cfg.tls_check_ms,
                               (uint64_t) srv->cfg.tls_check_ms);
+    srv->started = true;
+    srv->pumped.after = after_batch;
+    rpc_pump_add(srv->pump, &srv->pumped);
     grpc_server_start(srv->server);
     for (struct rpc_accept *a = srv->accepts; a; a = a->next)
         arm(a);
-    return 0;
 }
 
-/* A server that was never started: no thread, no handles. */
+/* A server that was never started: no handles. */
 static void dismantle(struct rpc_server *srv)
 {
     if (srv->server) {
-        grpc_server_shutdown_and_notify(srv->server, srv->cq, NULL);
-        (void) grpc_completion_queue_next(srv->cq, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+        srv->shutdown_tag.fn = on_shutdown;
+        RPC_TAG_GIVE(&srv->shutdown_tag);
+        grpc_server_shutdown_and_notify(srv->server, srv->cq, &srv->shutdown_tag);
+        rpc_pump_wait(srv->pump, &srv->shut_down);
         grpc_server_destroy(srv->server);
     }
-    if (srv->cq) {
-        grpc_completion_queue_shutdown(srv->cq);
-        while (grpc_completion_queue_next(srv->cq, gpr_inf_future(GPR_CLOCK_REALTIME), NULL).type !=
-               GRPC_QUEUE_SHUTDOWN)
-            ;
-        grpc_completion_queue_destroy(srv->cq);
-    }
+    if (srv->pump)
+        rpc_pump_put(srv->pump, NULL, NULL);
     srv->server = NULL;
-    srv->cq = NULL;
+    srv->pump = NULL;
 }
 
 struct rpc_server *rpc_server_free(struct rpc_server *srv)
@@ -588,6 +484,7 @@ struct rpc_server *rpc_server_free(struct rpc_server *srv)
         next = a->next;
         free(a);
     }
+    rpc_certs_free(srv);
     rpc_reflection_free(srv);
     rpc_health_free(srv);
     rpc_resets_free(srv);
@@ -599,10 +496,6 @@ struct rpc_server *rpc_server_free(struct rpc_server *srv)
         adv_cleanup_close(&srv->lock_fds[i]);
     free(srv->lock_fds);
     free(srv->ports);
-    free(srv->async);
-    free(srv->in.items);
-    free(srv->out.items);
-    (void) pthread_mutex_destroy(&srv->lock);
     free(srv);
     return NULL;
 }
@@ -637,13 +530,14 @@ int rpc_server_new(uv_loop_t *loop, const struct rpc_config *config, const struc
     srv->n_listen = config->n_listen;
     for (size_t i = 0; i < srv->n_listen; i++)
         lock_fds[i] = -1;
-    (void) pthread_mutex_init(&srv->lock, NULL);
 
     r = build_table(srv, table, n_table, err);
     if (r == 0 && !config->insecure)
         r = rpc_tls_new(config, &srv->tls, err);
+    if (r == 0)
+        r = rpc_pump_get(loop, &srv->pump, err);
     if (r == 0) {
-        srv->cq = grpc_completion_queue_create_for_next(NULL);
+        srv->cq = rpc_pump_cq(srv->pump);
         srv->server = create_server(srv);
         grpc_server_register_completion_queue(srv->server, srv->cq, NULL);
     }
@@ -659,12 +553,11 @@ int rpc_server_new(uv_loop_t *loop, const struct rpc_config *config, const struc
         *a = (struct rpc_accept){ .tag = { on_accept }, .next = srv->accepts, .srv = srv };
         srv->accepts = a;
     }
-    if (r == 0)
-        r = start(srv, err);
     if (r < 0) {
         (void) rpc_server_free(srv);
         return r;
     }
+    start(srv);
     *ret = srv;
     return 0;
 }

@@ -29,6 +29,9 @@ adv_must_check int rpc_tls_reload(struct rpc_tls *tls, bool only_if_changed, str
 /* Whether the second authority signed this certificate, which core has verified. Loop thread. */
 bool rpc_tls_by_second_ca(const struct rpc_tls *tls, const X509 *cert);
 
+/* Rises with each set of files that was taken into use. Loop thread. */
+uint64_t rpc_tls_generation(const struct rpc_tls *tls);
+
 /* One for each listen address; the caller releases it with grpc_server_credentials_release(). NULL:
  * no memory. */
 adv_must_check grpc_server_credentials *rpc_tls_credentials(struct rpc_tls *tls);

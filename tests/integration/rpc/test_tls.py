@@ -53,6 +53,38 @@ def identity():
 
 
 @case
+def many_certificates():
+    """What was read of one certificate is never told of another, however often they take turns."""
+    certs = [OURS.issue(f"agent-{i}", f"URI:advisor:agent:c{i}") for i in range(6)]
+    with server() as s:
+        clients = [Client(s.port, creds(*c)) for c in certs]
+        for i in [0, 1, 0, 2, 3, 0, 4, 5, 1, 2, 0, 5] * 3:
+            w = clients[i].who(pb.StatsRequest(), timeout=10)
+            assert w.common_name == f"agent-{i}" and list(w.sans) == [f"advisor:agent:c{i}"], w
+        for c in clients:
+            c.ch.close()
+
+
+@case
+def no_session_is_resumed():
+    """A client that resumes would show its certificate to nobody."""
+    with server() as s:
+        for most in (ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_2):
+            ctx = ssl.create_default_context(cafile=OURS.pem)
+            ctx.load_cert_chain(AGENT, AGENT_KEY)
+            ctx.set_alpn_protocols(["h2"])
+            ctx.maximum_version = most
+            session = None
+            for _ in range(2):
+                with socket.create_connection(("127.0.0.1", s.port), 5) as raw, \
+                        ctx.wrap_socket(raw, server_hostname="127.0.0.1", session=session) as t:
+                    assert t.recv(1)  # the server's SETTINGS: tickets would have come before
+                    assert not t.session_reused
+                    assert not (t.session and t.session.has_ticket)
+                    session = t.session
+
+
+@case
 def refused_handshakes():
     with server() as s:
         for c in (creds(), creds(STRANGER, STRANGER_KEY), creds(AGENT, AGENT_KEY, ca=OTHER.pem)):
