@@ -25,7 +25,7 @@ struct link {
     struct wire_h2 *h2;
     struct link_call *calls;
     struct adv_buf pending; /* cipher bytes to be written */
-    bool bare, secure, closing, writing, stalled;
+    bool bare, heard, secure, closing, writing, stalled;
     unsigned depth; /* inside nghttp2 */
     bool dead;      /* closed while inside */
 };
@@ -264,8 +264,9 @@ static bool feed(struct link *l, const char *data, size_t n)
     int r;
 
     if (l->bare) {
-        l->bare = false;
-        l->ops->ready(l->ctx);
+        if (!l->heard)
+            l->ops->ready(l->ctx);
+        l->heard = true;
         return !l->closing;
     }
     l->depth++;

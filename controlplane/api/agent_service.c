@@ -256,8 +256,11 @@ static int retry_ms(void)
 
 static void arrived(struct api *api, struct agent_session *as)
 {
-    api->n_arriving -= as->arriving;
+    if (!as->arriving)
+        return;
+    api->n_arriving--;
     as->arriving = false;
+    as->call->ops->arrived(as->call);
 }
 
 /* The agent's state is whole here, or it has none to send. */
@@ -638,7 +641,7 @@ void agent_service_reset(struct api *api, const struct adv_err *why)
 
 const struct api_method agent_service_methods[] = {
     { "/advisor.v1.AgentService/Session", API_BIDI, &advisor__v1__session_request__descriptor,
-      &advisor__v1__session_response__descriptor, ROLE_AGENT, 1 << 20, .open = session_open,
+      &advisor__v1__session_response__descriptor, ROLE_AGENT, 1 << 20, .arrives = true, .open = session_open,
       .message = session_on_message, .half_close = session_half_close, .closed = session_closed },
     { "/advisor.v1.AgentService/PushLogs", API_CLIENT_STREAM, &advisor__v1__push_logs_request__descriptor,
       &advisor__v1__push_logs_response__descriptor, ROLE_AGENT, 256 << 10, .open = push_open, .message = push_message,

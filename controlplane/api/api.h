@@ -45,6 +45,7 @@ struct api_call_ops {
     size_t (*queued_bytes)(const struct api_call *call);
     void (*read_next)(struct api_call *call);
     void (*finish)(struct api_call *call);
+    void (*arrived)(struct api_call *call); /* of a method that `arrives`: its beginning is over */
     bool (*ended)(const struct api_call *call);
     void (*ref)(struct api_call *call);
     void (*unref)(struct api_call *call);
@@ -69,6 +70,7 @@ struct api_method {
     const ProtobufCMessageDescriptor *request, *response;
     enum api_role role; /* what a caller has to be; ROLE_NONE: nobody in particular, the request itself is the proof */
     size_t max_request_bytes;
+    bool arrives; /* begins with work: the transport lets only so many begin at one time */
     /* A pure read: runs while memory equals the store. Texts in the answer may be borrowed from the fleet. */
     int (*read)(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req, struct adv_arena *ar,
                 ProtobufCMessage **ret, struct adv_err *err);

@@ -20,6 +20,12 @@
  * - What the frames of a connection cost is counted, in processor time of the thread between one
  * large read and the next. Messages, in both directions, explain some of it, time some more; a
  * connection that costs more than that is ended.
+ * - Connections that have made no call yet are *new*, and only so many are new at one time: core
+ * works at all its connections in turn, so a thousand handshakes at once all end when the last
+ * one does, after the time limit of each. The others wait in the kernel's queue, in the order in
+ * which they came. A connection that makes no call counts for NEW_MAX_US only: those who say
+ * nothing slow others down, but cannot keep them out. When there is room again, core is told of
+ * the queue as above.
  * - To end a connection its socket is disconnected, which core takes for the peer's hanging up. What
  *   the kernel holds of it goes at once; after a mere shutdown(2) core would read on. It is found by
  *   the peer's address, as core tells that of a call; or, as calls that were aborted early have
@@ -45,7 +51,11 @@
 #include "common/log.h"
 #include "common/num.h"
 
-#define SWEEP_MS 100
+#define SWEEP_MS      100
+#define MAX_NEW       64 /* a handshake is a millisecond of work, and some round trips */
+#define NEW_MAX_US    1000000
+#define NEW_SWEEP_US  20000
+#define MAX_LISTENERS 16
 /* What the kernel may hold of one connection for us. By itself it goes up to some megabytes: a lot of
  * work that cannot be refused any more, and a lot of memory with thousands of connections. */
 #define RECEIVE_BYTES (256 * 1024)
@@ -59,9 +69,9 @@
 #define COST_BYTES_PER_US 100
 #define COST_FREE_PERCENT 2
 #define COST_MIN_BYTES    (32 << 10) /* not explained, or it is not the frames */
-/* What core may keep of frames that belong to no message: a header block without end. Sixteen of the
+/* What core may keep of frames that belong to no message: a header block without end. Eight of the
  * largest requests may be on their way. */
-#define PLAIN_MAX_BYTES  (64 << 20)
+#define PLAIN_MAX_BYTES  (32 << 20)
 #define PLAIN_FREE_PER_S (256 << 10)
 #define LARGE_READ        2048       /* asking the clock costs as much as parsing a small one */
 
@@ -72,6 +82,9 @@ struct conn {
     uint64_t received;  /* bytes, at the last look */
     uint64_t explained; /* by messages since then */
     bool ended;         /* by us; core will close it */
+    bool is_new;        /* then: in that list */
+    int64_t accepted_us;
+    struct conn *next_new, *prev_new;
 
     uint32_t turn;       /* the one it was last read in, */
     uint32_t turn_bytes; /* and how much */
@@ -86,6 +99,12 @@ struct conn {
     UT_hash_handle hh;
 };
 
+struct listener {
+    int fd, epoll_fd;
+    struct epoll_event entry;
+    bool waits; /* core was told that nobody is there, though somebody may be */
+};
+
 /* What the thread has read last, and parses now. */
 static _Thread_local struct {
     bool on;
@@ -94,7 +113,7 @@ static _Thread_local struct {
 } parsing;
 
 static _Atomic uint32_t turn;
-static atomic_bool have_held;
+static atomic_bool have_held, have_new, have_waiting; /* something to look at: for a look without the lock */
 static atomic_int wake_fd = -1;
 
 static struct {
@@ -104,6 +123,11 @@ static struct {
     struct conn **by_fd; /* owned by @conns */
     size_t n_fd;
     struct conn *held;
+    struct conn *fresh; /* those that are new, the oldest first */
+    size_t n_new;
+    int64_t new_swept_us;
+    struct listener listeners[MAX_LISTENERS];
+    size_t n_listeners;
     int reserve;
     int64_t swept_us;
     struct rpc_accept_stats stats;
@@ -151,8 +175,19 @@ static bool set_fd(struct conn *c)
     return true;
 }
 
+static void not_new(struct conn *c)
+{
+    if (!c->is_new)
+        return;
+    c->is_new = false;
+    DL_DELETE2(st.fresh, c, prev_new, next_new);
+    st.n_new--;
+    atomic_store(&have_new, st.n_new > 0);
+}
+
 static void drop(struct conn *c)
 {
+    not_new(c);
     if (c->held)
         LL_DELETE2(st.held, c, next_held);
     if (at_fd(c->fd) == c)
@@ -490,21 +525,143 @@ __attribute__((visibility("default"))) ssize_t recvmsg(int fd, struct msghdr *ms
     return n;
 }
 
+/* ---- new connections ---- */
+
+static void sweep_new(void)
+{
+    int64_t now = adv_mono_us();
+    struct conn *c, *next;
+
+    if (now - st.new_swept_us < NEW_SWEEP_US)
+        return;
+    st.new_swept_us = now;
+    DL_FOREACH_SAFE2 (st.fresh, c, next, next_new)
+        if (now - c->accepted_us > NEW_MAX_US || !is_there(c))
+            not_new(c);
+}
+
+static struct listener *find_listener(int fd)
+{
+    for (size_t i = 0; i < st.n_listeners; i++)
+        if (st.listeners[i].fd == fd)
+            return &st.listeners[i];
+    return NULL;
+}
+
+/* May @listener accept now? If not, it is told when there is room. */
+static bool room_for(int listener)
+{
+    struct listener *l = find_listener(listener);
+
+    if (!l || st.n_new < MAX_NEW)
+        return true;
+    sweep_new();
+    if (st.n_new < MAX_NEW)
+        return true;
+    l->waits = true;
+    atomic_store(&have_waiting, true);
+    st.stats.held_back++;
+    return false;
+}
+
+/* Not by a unix socket: such clients are few, and on this host. */
+static void begin_new(struct conn *c)
+{
+    if (c->key.unix_fd)
+        return;
+    c->is_new = true;
+    c->accepted_us = adv_mono_us();
+    DL_APPEND2(st.fresh, c, prev_new, next_new);
+    st.n_new++;
+    atomic_store(&have_new, true);
+}
+
+/* Tells core again of the queues that it was kept from. */
+static void wake_listeners(void)
+{
+    bool waiting = false;
+
+    for (size_t i = 0; i < st.n_listeners; i++) {
+        struct listener *l = &st.listeners[i];
+
+        if (l->waits && st.n_new < MAX_NEW) {
+            l->waits = false;
+            (void) syscall(SYS_epoll_ctl, l->epoll_fd, EPOLL_CTL_MOD, l->fd, &l->entry);
+        }
+        waiting = waiting || l->waits;
+    }
+    atomic_store(&have_waiting, waiting);
+}
+
+bool rpc_accept_has_new(void)
+{
+    return atomic_load(&have_new);
+}
+
+void rpc_accept_called(const struct rpc_accept_key *key)
+{
+    struct conn *c;
+
+    (void) pthread_mutex_lock(&st.lock);
+    c = find(key);
+    if (c)
+        not_new(c);
+    /* by halves: core accepts several at a time then */
+    if (atomic_load(&have_waiting) && st.n_new <= MAX_NEW / 2)
+        wake_listeners();
+    (void) pthread_mutex_unlock(&st.lock);
+}
+
+void rpc_accept_tick(void)
+{
+    if (!atomic_load(&have_waiting))
+        return;
+    (void) pthread_mutex_lock(&st.lock);
+    sweep_new();
+    wake_listeners();
+    (void) pthread_mutex_unlock(&st.lock);
+}
+
+/* ---- what epoll is told ---- */
+
+static void note_listener(int epfd, int op, int fd, const struct epoll_event *event)
+{
+    struct listener *l = find_listener(fd);
+
+    if (!l && op == EPOLL_CTL_ADD && st.n_listeners < MAX_LISTENERS)
+        l = &st.listeners[st.n_listeners++];
+    if (l && op == EPOLL_CTL_ADD)
+        *l = (struct listener){ fd, epfd, *event, false };
+    else if (l)
+        *l = st.listeners[--st.n_listeners];
+}
+
+static void note_connection(int epfd, int fd, const struct epoll_event *event)
+{
+    struct conn *c = at_fd(fd);
+
+    if (c && is_there(c)) {
+        c->epoll_fd = epfd;
+        c->entry = *event;
+    } else if (c) {
+        drop(c); /* the descriptor is somebody else's now */
+    }
+}
+
 /* Replaces the C library's. */
 __attribute__((visibility("default"))) int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 {
-    int r = (int) syscall(SYS_epoll_ctl, epfd, op, fd, event), keep = errno;
-    struct conn *c;
+    int r = (int) syscall(SYS_epoll_ctl, epfd, op, fd, event), keep = errno, listens = 0;
+    socklen_t len = sizeof(listens);
 
-    if (r == 0 && op == EPOLL_CTL_ADD) {
+    if (r == 0 && op != EPOLL_CTL_MOD) {
+        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) < 0)
+            listens = 0; /* no socket, but perhaps where one was */
         (void) pthread_mutex_lock(&st.lock);
-        c = at_fd(fd);
-        if (c && is_there(c)) {
-            c->epoll_fd = epfd;
-            c->entry = *event;
-        } else if (c) {
-            drop(c); /* the descriptor is somebody else's now */
-        }
+        if (listens)
+            note_listener(epfd, op, fd, event);
+        else if (op == EPOLL_CTL_ADD)
+            note_connection(epfd, fd, event);
         (void) pthread_mutex_unlock(&st.lock);
     }
     errno = keep;
@@ -545,6 +702,7 @@ static bool take(int fd, const struct sockaddr *addr)
         drop(c);
         return false;
     }
+    begin_new(c);
     if (!key.unix_fd)
         (void) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive, sizeof(receive));
     return true;
@@ -555,6 +713,10 @@ static int accept_locked(int listener, struct sockaddr *addr, socklen_t *len, in
     socklen_t space = len ? *len : 0;
 
     for (;;) {
+        if (!room_for(listener)) {
+            errno = EAGAIN;
+            return -1;
+        }
         int fd = raw_accept(listener, addr, len, flags);
 
         if (fd < 0) {

@@ -30,6 +30,15 @@ struct rpc_accept_key {
  * anything else: unix sockets, and calls that were aborted before core knew. */
 bool rpc_accept_key(const char *peer, struct rpc_accept_key *ret);
 
+/* Whether any connection has made no call yet. Costs nothing. */
+bool rpc_accept_has_new(void);
+
+/* A call came over this connection: it is not new any more, and makes room for others. */
+void rpc_accept_called(const struct rpc_accept_key *key);
+
+/* Call it often: lets those in who wait behind connections that say nothing. */
+void rpc_accept_tick(void);
+
 /* A message of @bytes came over this connection; was sent over it. */
 void rpc_accept_explain(const struct rpc_accept_key *key, size_t bytes);
 void rpc_accept_explain_sent(const struct rpc_accept_key *key, size_t bytes);
@@ -54,6 +63,7 @@ bool rpc_accept_kick_busiest(uint64_t min_bytes, char ret_peer[RPC_ACCEPT_PEER_S
 
 struct rpc_accept_stats {
     uint64_t accepted, over_cap, out_of_fds, kicked;
+    uint64_t held_back; /* times that the queue had to wait */
 };
 void rpc_accept_stats(struct rpc_accept_stats *ret);
 

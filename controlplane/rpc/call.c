@@ -29,6 +29,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/utf8.h"
+#include "controlplane/rpc/accept.h"
 #include "controlplane/rpc/door.h"
 #include "controlplane/rpc/internal.h"
 
@@ -519,6 +520,16 @@ static int64_t to_mono_us(gpr_timespec deadline)
     return adv_mono_us() + left.tv_sec * 1000000 + left.tv_nsec / 1000;
 }
 
+void rpc_call_arrived(struct rpc_call *call)
+{
+    if (!call->call || !rpc_accept_has_new())
+        return;
+    if (!call->keyed)
+        know_connection(call);
+    if (call->keyed)
+        rpc_accept_called(&call->key);
+}
+
 void rpc_call_begin(struct rpc_call *call)
 {
     struct rpc_server *srv = call->srv;
@@ -537,6 +548,8 @@ void rpc_call_begin(struct rpc_call *call)
     (void) rpc_call_ref(call);
     HASH_FIND(hh, srv->methods, GRPC_SLICE_START_PTR(*path), GRPC_SLICE_LENGTH(*path), entry);
     call->method = entry ? &entry->method : NULL;
+    if (!entry || !entry->method.arrives)
+        rpc_call_arrived(call);
     if (!entry) {
         (void) adv_err_set_reason(
             &err, ADV_UNIMPLEMENTED, "UNKNOWN_METHOD", "no such method: %.*s",

@@ -3,8 +3,8 @@
 /* Who is at the other end, copied out of core's auth context so that it stays readable when the
  * call has gone.
  *
- * Reading a certificate takes ten times as long as a whole call, and a client shows the same one
- * with each: what was read is shared by its calls, and the newest CERTS_KEPT stay known. The key is
+ * Reading a certificate takes longer than a whole call, and a client shows the same one with each:
+ * what was read is shared by its calls, and the newest CERTS_KEPT stay known. The key is
  * a digest of the certificate as core gives it. Who signed it is told by the files of authorities,
  * so new files make all be read anew. */
 
@@ -14,12 +14,9 @@
 
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
-#include <openssl/err.h>
-#include <openssl/evp.h>
-#include <openssl/pem.h>
-#include <openssl/x509.h>
 
 #include "common/digest.h"
+#include "controlplane/rpc/cert.h"
 #include "controlplane/rpc/internal.h"
 
 #define MAX_SANS   64
@@ -36,9 +33,7 @@ struct rpc_cert {
     uint64_t tls_generation;
     char *common_name;
     struct names *sans, *uris;
-    char sha256[65], serial[41];
-    int64_t not_before_s, not_after_s;
-    bool by_second_ca;
+    struct rpc_cert_facts facts;
     UT_hash_handle hh; /* rpc_server.certs, the longest unused first */
 };
 
@@ -105,53 +100,6 @@ static struct names *collect(const grpc_auth_context *ctx, const char *name)
     return r;
 }
 
-static int64_t time_s(const ASN1_TIME *t)
-{
-    int days = 0, seconds = 0;
-    ASN1_TIME *epoch = ASN1_TIME_set(NULL, 0);
-    bool ok = epoch && ASN1_TIME_diff(&days, &seconds, epoch, t) == 1;
-
-    ASN1_TIME_free(epoch);
-    return ok ? (int64_t) days * 86400 + seconds : 0;
-}
-
-static void serial(const X509 *x, char out[41])
-{
-    BIGNUM *n = ASN1_INTEGER_to_BN(X509_get0_serialNumber(x), NULL);
-    char *hex = n && !BN_is_negative(n) ? BN_bn2hex(n) : NULL;
-    const char *p = hex;
-    size_t len = 0;
-
-    while (p && *p == '0')
-        p++;
-    if (p && strlen(p) <= 40)
-        for (; p[len]; len++)
-            out[len] = p[len] >= 'A' && p[len] <= 'F' ? (char) (p[len] - 'A' + 'a') : p[len];
-    out[len] = '\0';
-    OPENSSL_free(hex);
-    BN_free(n);
-}
-
-static void read_x509(const grpc_auth_property *pem, const struct rpc_tls *tls, struct rpc_cert *c)
-{
-    uint8_t digest[EVP_MAX_MD_SIZE];
-    unsigned int n = 0;
-    BIO *bio = BIO_new_mem_buf(pem->value, (int) pem->value_length);
-    X509 *x = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
-
-    if (x && X509_digest(x, EVP_sha256(), digest, &n) == 1 && n == 32)
-        (void) adv_hex(digest, 32, c->sha256);
-    if (x) {
-        serial(x, c->serial);
-        c->not_before_s = time_s(X509_get0_notBefore(x));
-        c->not_after_s = time_s(X509_get0_notAfter(x));
-        c->by_second_ca = rpc_tls_by_second_ca(tls, x);
-    }
-    X509_free(x);
-    BIO_free(bio);
-    ERR_clear_error();
-}
-
 static struct rpc_cert *cert_new(const grpc_auth_context *ctx, const grpc_auth_property *pem, const struct rpc_tls *tls)
 {
     struct rpc_cert *c = calloc(1, sizeof(*c));
@@ -163,15 +111,14 @@ static struct rpc_cert *cert_new(const grpc_auth_context *ctx, const grpc_auth_p
     c->common_name = copy(first(ctx, GRPC_X509_CN_PROPERTY_NAME));
     c->sans = collect(ctx, GRPC_X509_SAN_PROPERTY_NAME);
     c->uris = collect(ctx, GRPC_PEER_URI_PROPERTY_NAME);
-    if (!c->common_name || !c->sans || !c->uris) {
-        cert_unref(c);
-        return NULL;
-    }
-    read_x509(pem, tls, c);
-    return c;
+    if (c->common_name && c->sans && c->uris &&
+        rpc_cert_read(pem->value, pem->value_length, rpc_tls_second_ca(tls), &c->facts, NULL) == 0)
+        return c;
+    cert_unref(c);
+    return NULL;
 }
 
-/* The caller's reference. NULL: no memory. */
+/* The caller's reference. NULL: no memory, or nothing that can be read: then nobody is known. */
 static struct rpc_cert *cert_of(struct rpc_server *srv, const grpc_auth_context *ctx, const grpc_auth_property *pem)
 {
     struct rpc_cert *c = NULL, *oldest;
@@ -234,11 +181,11 @@ static void show_cert(struct rpc_peer *pub, const struct rpc_cert *c)
     pub->n_sans = c->sans->n;
     pub->uris = (const char *const *) c->uris->v;
     pub->n_uris = c->uris->n;
-    memcpy(pub->cert_sha256, c->sha256, sizeof(c->sha256));
-    memcpy(pub->cert_serial, c->serial, sizeof(c->serial));
-    pub->cert_not_before_s = c->not_before_s;
-    pub->cert_not_after_s = c->not_after_s;
-    pub->by_second_ca = c->by_second_ca;
+    memcpy(pub->cert_sha256, c->facts.sha256, sizeof(c->facts.sha256));
+    memcpy(pub->cert_serial, c->facts.serial, sizeof(c->facts.serial));
+    pub->cert_not_before_s = c->facts.not_before_s;
+    pub->cert_not_after_s = c->facts.not_after_s;
+    pub->by_second_ca = c->facts.by_second_ca;
 }
 
 struct rpc_peer *rpc_peer_new(struct rpc_server *srv, grpc_call *call)

@@ -60,6 +60,7 @@ struct rpc_method {
     void (*on_half_close)(struct rpc_call *call);
     void (*on_writable)(struct rpc_call *call);
     void (*on_closed)(struct rpc_call *call, bool cancelled);
+    bool arrives;               /* its connection counts as new until rpc_call_arrived() */
     size_t max_request_bytes;   /* 0: rpc_config.max_request_bytes */
     size_t send_queue_bytes;    /* 0: rpc_config.send_queue_bytes */
     size_t send_queue_messages; /* 0: rpc_config.send_queue_messages */
@@ -176,6 +177,11 @@ struct rpc_peer {
 /* Who calls. Owner: borrowed, valid as long as the call. NULL when memory is gone or the call has
  * ended before the first question. */
 const struct rpc_peer *rpc_call_peer(struct rpc_call *call);
+
+/* What had to be done at the beginning of a call of a method that `arrives` is done. Only so many
+ * connections are new at one time, while others wait to be accepted (accept.h), so calls that begin
+ * with work hold the next ones back, for a second at most. */
+void rpc_call_arrived(struct rpc_call *call);
 
 /* Monotonic microseconds; INT64_MAX without a deadline. Core cancels the call by itself when it
  * passes. */

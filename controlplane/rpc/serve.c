@@ -93,6 +93,11 @@ static void op_finish(struct api_call *call)
     rpc_stream_finish(served_of(call)->call);
 }
 
+static void op_arrived(struct api_call *call)
+{
+    rpc_call_arrived(served_of(call)->call);
+}
+
 static bool op_ended(const struct api_call *call)
 {
     return rpc_call_ended(served_of(call)->call);
@@ -109,7 +114,7 @@ static void op_unref(struct api_call *call)
 }
 
 static const struct api_call_ops call_ops = { op_reply,    op_fail,   op_send, op_queued_bytes, op_read_next,
-                                              op_finish,   op_ended,  op_ref,  op_unref };
+                                              op_finish,   op_arrived, op_ended, op_ref, op_unref };
 
 /* ---- who calls -------------------------------------------------------------------------------------------------- */
 
@@ -385,6 +390,7 @@ int serve_new(uv_loop_t *loop, struct api *api, struct auth *auth, const struct 
             .on_writable = on_writable,
             .on_closed = on_closed,
             .max_request_bytes = m[i].max_request_bytes,
+            .arrives = m[i].arrives,
             .send_queue_bytes = API_STREAM_QUEUE_BYTES,
             .send_queue_messages = API_STREAM_QUEUE_BYTES, /* a message is at least a byte: the bytes limit it */
             .user = &s->users[i],

@@ -185,9 +185,9 @@ static int append(char **text, const char *more, struct adv_err *err)
     return 0;
 }
 
-bool rpc_tls_by_second_ca(const struct rpc_tls *tls, const X509 *cert)
+const X509_NAME *rpc_tls_second_ca(const struct rpc_tls *tls)
 {
-    return tls->second_ca && X509_NAME_cmp(X509_get_issuer_name(cert), tls->second_ca) == 0;
+    return tls->second_ca;
 }
 
 uint64_t rpc_tls_generation(const struct rpc_tls *tls)

@@ -26,8 +26,8 @@ struct rpc_tls *rpc_tls_free(struct rpc_tls *tls);
  * With @only_if_changed nothing is read while times and sizes are the same. */
 adv_must_check int rpc_tls_reload(struct rpc_tls *tls, bool only_if_changed, struct adv_err *err);
 
-/* Whether the second authority signed this certificate, which core has verified. Loop thread. */
-bool rpc_tls_by_second_ca(const struct rpc_tls *tls, const X509 *cert);
+/* The subject of the second authority, by whose name its certificates are told; NULL: there is none. Loop thread. */
+const X509_NAME *rpc_tls_second_ca(const struct rpc_tls *tls);
 
 /* Rises with each set of files that was taken into use. Loop thread. */
 uint64_t rpc_tls_generation(const struct rpc_tls *tls);

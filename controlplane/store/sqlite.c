@@ -312,7 +312,7 @@ int sqlite_store_open(uv_loop_t *loop, const struct store_config *cfg, struct st
         r = check_ours(st, err);
     if (r == 0) {
         (void) chmod(path, 0600);
-        r = exec(st->db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;", "opening", err);
+        r = exec(st->db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA cache_size=-32768; PRAGMA wal_autocheckpoint=8000;", "opening", err);
     }
     if (r == 0)
         r = migrate(st, err);

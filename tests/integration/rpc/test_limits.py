@@ -93,6 +93,30 @@ def connection_cap():
 
 
 @case
+def silent_connections_keep_nobody_out():
+    """Only so many connections may be new at one time; those who say nothing give way after a second."""
+    with Server() as s:
+        silent = [socket.create_connection(("127.0.0.1", s.port), 5) for _ in range(200)]
+        t = time.monotonic()
+        with Client(s.port) as c:
+            assert c.echo(pb.EchoRequest(text="x"), timeout=30).text == "x"
+        assert time.monotonic() - t > 0.5, "nobody was held back: this test sees nothing"
+        for x in silent:
+            x.close()
+
+
+@case
+def many_connections_at_once():
+    """More than may be new at one time: all get their answer, without a second's pause for each lot."""
+    with Server() as s:
+        clients = [Client(s.port) for _ in range(150)]
+        calls = [c.echo.future(pb.EchoRequest(text=str(i)), timeout=60) for i, c in enumerate(clients)]
+        assert [f.result().text for f in calls] == [str(i) for i in range(150)]
+        for c in clients:
+            c.ch.close()
+
+
+@case
 def concurrent_streams():
     with Server("--max-streams", "10") as s, Client(s.port) as c:
         streams = [c.chat(iter(lambda: time.sleep(5), None)) for _ in range(10)]
