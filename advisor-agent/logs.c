@@ -5,6 +5,9 @@
  * which a successor may begin to write: a job that appends would have its next attempt's lines read
  * as this one's.
  *
+ * What is remembered of an attempt is found by the job's id, and believed only while the submit time is
+ * the attempt's: an id may come again with another job, whose log is followed from its own beginning.
+ *
  * Where an attempt's bytes begin: those of attempt 0 at 0, if the file is its own: its path has the
  * job's id in it, or it was born with the attempt. Any other may hold earlier jobs' lines, which no
  * later look can tell from this job's; it is read from its end, and the log counts as partial.
@@ -60,6 +63,8 @@ struct stream {
 struct attempt_log {
     char job[JOURNAL_JOB_SIZE]; /* key: the newest attempt of a job */
     uint32_t restarts;
+    int64_t submit_s;   /* of this attempt: an id may come again, also with as many restarts */
+    int64_t first_submit_s; /* of its job; 0: not confirmed */
     struct agent *a;
     struct stream streams[2];
     int64_t end_us; /* 0: runs */
@@ -267,6 +272,17 @@ static bool same_bytes(const pb_bytes_array_t *x, const pb_bytes_array_t *y)
     return x->size == y->size && memcmp(x->bytes, y->bytes, x->size) == 0;
 }
 
+/* The scheduler sets a new submit time at each requeue, and at no other moment. */
+static bool same_attempt(const struct attempt_log *l, const advisor_v1_JobObservation *o)
+{
+    return o && l->restarts == o->restart_count && l->submit_s == o->submit_unix;
+}
+
+static bool is_successor(const struct attempt_log *l, const advisor_v1_JobObservation *o)
+{
+    return l->restarts + 1 == o->restart_count && l->first_submit_s != 0 && l->first_submit_s == o->incarnation_unix;
+}
+
 static void begin(struct agent *a, const advisor_v1_JobObservation *o)
 {
     struct attempt_log *l;
@@ -274,9 +290,9 @@ static void begin(struct agent *a, const advisor_v1_JobObservation *o)
     uint64_t at[2] = { 0, 0 };
 
     HASH_FIND_STR(a->logs, o->job_id, l);
-    if (l && l->restarts == o->restart_count && !l->end_us)
+    if (l && same_attempt(l, o) && !l->end_us)
         return;
-    if (l && l->restarts == o->restart_count) {
+    if (l && same_attempt(l, o)) {
         if (l->streams[0].watch && !ended(o))
             l->end_us = 0; /* suspended, or seen ended by mistake */
         return;
@@ -285,7 +301,7 @@ static void begin(struct agent *a, const advisor_v1_JobObservation *o)
         stop(l);
         for (int i = 0; i < 2; i++) {
             at[i] = l->streams[i].resume_at;
-            before[i] = l->restarts + 1 == o->restart_count && !l->streams[i].rest;
+            before[i] = is_successor(l, o) && !l->streams[i].rest;
         }
         HASH_DEL(a->logs, l);
         free(l);
@@ -295,6 +311,8 @@ static void begin(struct agent *a, const advisor_v1_JobObservation *o)
         return;
     l->a = a;
     l->restarts = o->restart_count;
+    l->submit_s = o->submit_unix;
+    l->first_submit_s = o->incarnation_unix;
     (void) snprintf(l->job, sizeof(l->job), "%s", o->job_id);
     l->streams[0] = (struct stream) { .log = l, .name = "stdout" };
     l->streams[1] = (struct stream) { .log = l, .name = "stderr" };
@@ -338,12 +356,12 @@ static bool lingered(const struct attempt_log *l)
 /* A held successor writes nothing yet, so the rest of the old attempt can still be read. */
 static bool successor_waits(const struct attempt_log *l, const advisor_v1_JobObservation *o)
 {
-    return o && o->restart_count > l->restarts && o->state == advisor_v1_JobState_JOB_STATE_PENDING && o->held;
+    return o && is_successor(l, o) && o->state == advisor_v1_JobState_JOB_STATE_PENDING && o->held;
 }
 
 static bool successor_may_write(const struct attempt_log *l, const advisor_v1_JobObservation *o)
 {
-    return o && o->restart_count > l->restarts && !successor_waits(l, o);
+    return o && !same_attempt(l, o) && !successor_waits(l, o);
 }
 
 void logs_update(struct agent *a)
@@ -356,7 +374,7 @@ void logs_update(struct agent *a)
     snapshot_each(a->snapshot, each, a);
     HASH_ITER(hh, a->logs, l, next) {
         const advisor_v1_JobObservation *o = snapshot_find(a->snapshot, l->job);
-        bool runs = o && o->restart_count == l->restarts &&
+        bool runs = same_attempt(l, o) &&
                     (o->state == advisor_v1_JobState_JOB_STATE_RUNNING ||
                      o->state == advisor_v1_JobState_JOB_STATE_SUSPENDED ||
                      o->state == advisor_v1_JobState_JOB_STATE_CONFIGURING || o->completing);

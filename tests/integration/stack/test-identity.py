@@ -35,10 +35,15 @@ def a_reused_id_is_another_job():
     wait_for("slurmctld to forget the job", lambda: not s.lab.job(job), 120, 0.5)
     again = s.submit("fault", comment=once, STEPS=5, STEP_S=0.05, LINGER=0.2)
     assert again == job, again
+    # a reference by id means the newest job known of that id: the old one, until the agent has seen the new one
+    try:
+        wait_for("the new job under a name of its own", lambda: (t := s.timeline(job)) and t.job.name != old.job.name, 60)
+    except AssertionError as e:
+        raise AssertionError(f"the new job was taken for the old one: {e}\n{s.describe(job)}")
     s.wait_advice(again, match=lambda a: a.status.disposition == api.DISPOSITION_CONVERGED, what="convergence", timeout=60)
     wait_for("its completion", lambda: (t := s.timeline(job)) and t.attempts[0].milestones.HasField("job_completed"), 60)
     new = s.timeline(job)
-    assert new.job.name != old.job.name, "the new job was taken for the old one"
+    assert new.job.name != old.job.name, (new.job, old.job)
     # nothing of the old one counts: its restart would have been the second, and over the limit
     assert [a.desired_state for a in new.advice] == [api.DESIRED_STATE_RESTARTED], new.advice
     assert {x.name for x in new.advice}.isdisjoint({x.name for x in old.advice})
@@ -47,6 +52,17 @@ def a_reused_id_is_another_job():
     kept = job_named(old.job.name)
     assert [e.text for e in kept.entries] == [e.text for e in old.entries]
     assert kept.advice[0].status.disposition == api.DISPOSITION_CONVERGED
+
+
+def the_log_of_a_reused_id_is_read_anew():
+    """The id's last job and this one have as many restarts; what is remembered of the one's log is not the other's."""
+    agent_runs()
+    job = s.fail()
+    assert FIRST < int(job) <= LAST, job
+    s.recovered(job)
+    t = s.timeline(job)
+    assert t.attempts[0].telemetry == api.TELEMETRY_STATE_COMPLETE, t.attempts
+    assert any(a.rule for a in t.anomalies), t.anomalies
 
 
 def agent_runs():
@@ -87,5 +103,6 @@ def an_agent_without_its_memory_does_not_act_on_what_it_cannot_confirm():
     assert len(s.ctld(job, "Requeuing")) == 1, s.ctld(job, "Requeuing")
 
 
-advstack.run([a_reused_id_is_another_job, an_agent_without_its_memory_does_not_act_on_what_it_cannot_confirm,
+advstack.run([a_reused_id_is_another_job, the_log_of_a_reused_id_is_read_anew,
+              an_agent_without_its_memory_does_not_act_on_what_it_cannot_confirm,
               advcrash.clean_end(s)])
