@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <sys/random.h>
 
+#include "common/failpoint.h"
 #include "common/num.h"
 #include "controlplane/store/image-engine.h"
 #include "controlplane/store/mysql-engine.h"
@@ -260,6 +261,7 @@ static int fill(struct dbsync *s, struct image *im, uint64_t term, struct adv_er
         return adv_err_set(err, ADV_INTERNAL, "no random numbers");
     r = dbsync_exec(s, err, "START TRANSACTION; DELETE FROM objects; DELETE FROM changes; DELETE FROM audit; DELETE FROM requests;"
                             "DELETE FROM handoffs; DELETE FROM replicas");
+    ADV_FAILPOINT("image.begun");
     for (int t = 0; r == 0 && t < IMAGE_TABLES_; t++)
         r = insert_table(s, im, (enum image_table) t, mark, err);
     if (r < 0)
@@ -284,7 +286,9 @@ int mysql_image_write(struct image *im, const struct store_config *cfg, uint64_t
     if ((r = connect_to(cfg, &conf, &s, err)) < 0 || (r = my_migrate(s, conf.url.database, err)) < 0 ||
         (r = lock_out(s, err)) < 0 || (r = check_served(s, cfg->url, err)) < 0 || (r = fill(s, im, term, err)) < 0)
         return r;
+    ADV_FAILPOINT("image.before_commit");
     r = dbsync_exec(s, &e, "COMMIT");
+    ADV_FAILPOINT("image.after_commit");
     if (r == 0)
         return 0;
     return adv_err_set_reason(err, ADV_UNAVAILABLE, "STORE_OUTCOME_UNKNOWN",

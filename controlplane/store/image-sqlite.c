@@ -13,6 +13,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
+#include "common/failpoint.h"
 #include "common/num.h"
 #include "controlplane/store/image-engine.h"
 
@@ -339,8 +340,10 @@ static int fill(sqlite3 *db, struct image *im, uint64_t term, struct adv_err *er
     char sql[256];
     int r = exec(db, "BEGIN IMMEDIATE; DELETE FROM objects; DELETE FROM changes; DELETE FROM audit; DELETE FROM requests", "writing", err);
 
+    ADV_FAILPOINT("image.begun");
     for (int t = 0; r == 0 && t < IMAGE_TABLES_; t++)
         r = insert_table(db, im, (enum image_table) t, err);
+    ADV_FAILPOINT("image.before_commit");
     (void) snprintf(sql, sizeof(sql), "INSERT OR REPLACE INTO meta(key, value) VALUES('store_uuid', '%.39s'), ('term', '%" PRIu64 "');"
                                       "COMMIT", im->info.uuid, term);
     return r < 0 ? r : exec(db, sql, "writing", err);
@@ -389,13 +392,17 @@ int sqlite_image_write(struct image *im, const struct store_config *cfg, uint64_
     if ((r = make_store(tmp, err)) == 0 && (r = open_db(tmp, &db, err)) == 0)
         r = fill(db, im, term, err);
     (void) sqlite3_close(db);
+    ADV_FAILPOINT("image.after_commit");
     if (r == 0)
         r = finish_file(tmp, err);
+    ADV_FAILPOINT("image.before_drop_log");
     if (r == 0) {
         drop_log(cfg->url);
+        ADV_FAILPOINT("image.before_rename");
         if (rename(tmp, cfg->url) < 0)
             r = adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "%s", cfg->url);
     }
+    ADV_FAILPOINT("image.after_rename");
     if (r == 0)
         r = sync_folder_of(cfg->url, err);
     remove_with_log(tmp);

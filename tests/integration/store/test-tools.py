@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """advisord store: check, backup, restore, copy, promote, on SQLite and on a real MariaDB, with a real advisord serving."""
 import os
-import random
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -260,6 +260,35 @@ def a_backup_is_restored_with_a_new_term():
     assert "term 3" in tool(d, "restore", backup, "--force")
 
 
+def _killed_restores(d, path, backup, then, now, before, after):
+    """Restores that are killed: at each named step, where it is known what is left (@now what is there at first, @then the
+    backup), and at moments spread over as long as one takes on this machine, where it is one or the other."""
+    argv = [os.environ["ADVISORD"], "--config", path, "store", "restore", backup]
+
+    def left():
+        out = tool(d, "check")
+        assert out.rstrip().endswith("ok"), out
+        return field(tool(d, "info"), "content")
+
+    for points, want in ((before, now), (after, then)):
+        for point in points:
+            p = subprocess.run(argv, env={**os.environ, "ADVISOR_FAILPOINT": f"{point}=kill"}, capture_output=True, timeout=120)
+            assert p.returncode == -signal.SIGKILL, f"{point}: {p.returncode} {p.stderr}"
+            got = left()
+            assert got == want, f"killed at {point}: {got}, expected {want}"
+    began = time.monotonic()
+    subprocess.run(argv, check=True, capture_output=True, timeout=120)
+    whole = time.monotonic() - began
+    for i in range(10):
+        p = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            p.wait(whole * (i + 0.5) / 10)
+        except subprocess.TimeoutExpired:
+            p.kill()
+            p.wait()
+        assert left() in (then, now)
+
+
 @case
 def a_restore_that_is_killed_leaves_one_or_the_other():
     d = advstack.Advisord()
@@ -270,24 +299,12 @@ def a_restore_that_is_killed_leaves_one_or_the_other():
     load.wait(load.acknowledged + 30)
     load.stop()
     d.stop()
-    contents = {field(tool(d, "info"), "content"), field(tool(d, "info", config={"store.path": backup}), "content")}
-    assert len(contents) == 2
-    path = f"{d.dir}/tool.yaml"
-    rng = random.Random(7)
-    killed = 0
-    for _ in range(25):
-        p = subprocess.Popen([os.environ["ADVISORD"], "--config", path, "store", "restore", backup], stdout=subprocess.DEVNULL,
-                             stderr=subprocess.DEVNULL)
-        try:
-            p.wait(rng.uniform(0.02, 0.6))
-        except subprocess.TimeoutExpired:
-            p.kill()
-            p.wait()
-            killed += 1
-        out = tool(d, "check")
-        assert out.rstrip().endswith("ok"), out
-        assert field(tool(d, "info"), "content") in contents
-    assert killed > 3
+    then = field(tool(d, "info", config={"store.path": backup}), "content")
+    now = field(tool(d, "info"), "content")
+    assert then != now
+    _killed_restores(d, f"{d.dir}/tool.yaml", backup, then, now,
+                     ("image.begun", "image.before_commit", "image.after_commit", "image.before_drop_log",
+                      "image.before_rename"), ("image.after_rename",))
     d.start()
     d.stop()
 
@@ -424,22 +441,12 @@ def a_mysql_restore_that_is_killed_leaves_one_or_the_other():
     load.wait(load.acknowledged + 20)
     load.stop()
     a.stop()
-    contents = {field(tool(a, "info"), "content"),
-                field(tool(a, "info", config={"store.url": '""', "store.path": backup}), "content")}
-    rng = random.Random(3)
+    then = field(tool(a, "info", config={"store.url": '""', "store.path": backup}), "content")
+    now = field(tool(a, "info"), "content")
+    assert then != now
     path = f"{a.dir}/restore.yaml"
-    tool(a, "info")
     shutil.copy(f"{a.dir}/tool.yaml", path)
-    for _ in range(10):
-        p = subprocess.Popen([os.environ["ADVISORD"], "--config", path, "store", "restore", backup], stdout=subprocess.DEVNULL,
-                             stderr=subprocess.DEVNULL)
-        try:
-            p.wait(rng.uniform(0.02, 0.5))
-        except subprocess.TimeoutExpired:
-            p.kill()
-            p.wait()
-        assert tool(a, "check").rstrip().endswith("ok")
-        assert field(tool(a, "info"), "content") in contents
+    _killed_restores(a, path, backup, then, now, ("image.begun", "image.before_commit"), ("image.after_commit",))
     a.start()
     a.stop()
 
