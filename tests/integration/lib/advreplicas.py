@@ -97,6 +97,20 @@ class Replicas:
         if mode:
             f.SetClusterMode(self.api.SetClusterModeRequest(name=f"clusters/{cluster}", mode=mode), timeout=timeout)
 
+    def everywhere(self, cluster, timeout=30):
+        """Until each replica has followed the cluster's creation: at once is promised only where it was made."""
+        import grpc
+
+        def seen(i):
+            try:
+                return self.fleet(i).GetCluster(self.api.GetClusterRequest(name=f"clusters/{cluster}"), timeout=10)
+            except grpc.RpcError as e:
+                if e.code() not in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAVAILABLE):
+                    raise
+        for i, r in enumerate(self.r):
+            if r.proc.poll() is None:
+                wait_for(f"{cluster} at replica {i}", lambda: seen(i), timeout)
+
     def mode(self, cluster, i=0):
         return self.fleet(i).GetCluster(self.api.GetClusterRequest(name=f"clusters/{cluster}"), timeout=10).cluster.mode
 

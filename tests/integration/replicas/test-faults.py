@@ -132,6 +132,7 @@ class Scene:
         self.f.create(name, A)
         self.agent = knock(self.f, name, A)
         self.agent.granted()
+        self.f.everywhere(name)
         self.w = Writers(self.f, name)
         self.w.progress("before anything happens")
 
@@ -162,6 +163,7 @@ def the_owner_dies_during_a_commit():
             f.create(name, A)
             agent = knock(f, name, A)
             agent.granted()
+            f.everywhere(name)
             agent.close()
             f.r[A].stop()
             f.r[A].start(env={"ADVISOR_FAILPOINT": f"{point}=kill@40"})
@@ -327,6 +329,7 @@ def the_clock_of_a_replica_jumps():
         f.create(name, A)
         agent = knock(f, name, A)
         epoch = agent.granted()
+        f.everywhere(name)
         w = Writers(f, name)
         w.progress("before the jumps")
         for seconds in (3600, -3600, 36000, -36000):
