@@ -549,7 +549,7 @@ static void look_at_focus(struct agent *a, int64_t now)
 static void on_tick(uv_timer_t *timer)
 {
     struct agent *a = timer->data;
-    int64_t now = adv_mono_us();
+    int64_t now = adv_mono_us(), jump_us;
 
     if (!a->described && !a->describing && now >= a->next_describe_us) {
         a->describing = true;
@@ -573,6 +573,15 @@ static void on_tick(uv_timer_t *timer)
         a->reading_nodes = true;
         a->next_nodes_us = now + a->cfg->nodes_ms * 1000;
         a->adapter->ops->nodes(a->adapter, on_nodes, a);
+    }
+    if (steady_jumped(&a->steady, adv_wall_us(), adv_boot_us(), &jump_us)) {
+        if (jump_us)
+            adv_warn("agent", "the wall clock jumped; leases, holds and counts go on by the clock since boot",
+                     ADV_FI("jump_s", jump_us / 1000000));
+        else
+            adv_info("agent", "the wall clock is back");
+        if (a->session)
+            session_heartbeat_now(a->session); /* the control plane compares clocks */
     }
     renew_tick(a->renew, a->session, now, adv_wall_us());
     look_at_focus(a, now);

@@ -13,6 +13,7 @@
 #include "advisor-agent/renew.h"
 #include "advisor-agent/session.h"
 #include "advisor-agent/snapshot.h"
+#include "advisor-agent/steady.h"
 #include "advisor-agent/tail/tail.h"
 #include "common/uuid.h"
 
@@ -36,6 +37,7 @@ struct agent {
     struct tail_manager *tails;
     struct renew *renew;
     struct lease lease;
+    struct steady steady;
     uv_timer_t timer;
     bool closing;
 

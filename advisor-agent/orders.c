@@ -32,6 +32,7 @@
 #define NODES_MAX    100000
 #define HOLD_MIN_US  3600000000ll
 #define REPORT_AGAIN_US 3600000000ll
+#define REPORT_AGAIN_MIN 100 /* the newest in any case: the clock may have been set meanwhile */
 #define BACK_OFF_US     1000000 /* doubled up to the next */
 #define BACK_OFF_MAX_US 60000000
 #define UNTOLD_US       300000000 /* a session that has not told its orders by then does not keep a hold */
@@ -113,6 +114,12 @@ static void look_later(struct order *x, const struct adapter_job *job)
     x->start_us = 0;
     if (job->state == ADAPTER_JOB_PENDING && in_us < LATE_START_US)
         x->start_us = adv_mono_us() + (in_us > 0 ? in_us : 0);
+}
+
+/* Wall time for the journal and for what is counted from it. */
+static int64_t journal_wall_us(struct agent *a)
+{
+    return steady_wall_us(&a->steady, adv_wall_us(), adv_boot_us());
 }
 
 static void finish(struct order *x, advisor_v1_Disposition d, advisor_v1_DispositionReason why,
@@ -229,14 +236,16 @@ static struct order *find(const struct agent *a, const char *name)
  * when the mode was lowered to less, or when nobody wants it any more. */
 static bool keeps(struct agent *a, const struct journal_hold *h)
 {
-    bool expired = h->expires_wall_us && adv_wall_us() >= h->expires_wall_us;
+    /* After a restart the clock may be another: only what no order speaks for goes by it. */
+    bool expired = h->expires_wall_us && journal_wall_us(a) >= h->expires_wall_us;
     const struct order *x = find(a, h->advice);
 
     if (x && (x->busy || x->put_right))
         return true;
     if (!a->orders_known) /* as a rule a matter of seconds */
         return !expired || !a->session_up_us || adv_mono_us() - a->session_up_us < UNTOLD_US;
-    if (expired || !x || x->done_us || x->stale || adv_boot_us() >= x->expires_boot_us ||
+    /* An order in force says itself how long it is: by the clock since boot. */
+    if (!x || x->done_us || x->stale || adv_boot_us() >= x->expires_boot_us ||
         x->o.actionability < advisor_v1_Actionability_ACTIONABILITY_NEEDS_APPROVAL ||
         a->cluster_mode < advisor_v1_Mode_MODE_APPROVE)
         return false;
@@ -249,7 +258,7 @@ static int may_chain(struct order *x, const struct adapter_job *job, struct adv_
 {
     const enum adapter_verb chain[] = { x->verb, ADAPTER_VERB_CONSTRAIN, ADAPTER_VERB_RELEASE };
     size_t n = x->verb == ADAPTER_VERB_PRESERVE || x->verb == ADAPTER_VERB_INTERRUPT ? 3 : 1;
-    unsigned done = journal_count_since(x->a->journal, adv_wall_us() - 3600000000ll);
+    unsigned done = journal_count_since(x->a->journal, journal_wall_us(x->a) - 3600000000ll);
     int r = 0;
 
     agent_look_at_ceiling(x->a);
@@ -334,7 +343,7 @@ static int journal_hold(struct order *x, const char *comment, struct adv_err *er
     struct journal_hold h = { .restarts = x->o.attempt.restart_count + 1, .on_expiry = JOURNAL_RELEASE };
     int64_t left = x->expires_boot_us - adv_boot_us();
 
-    h.expires_wall_us = adv_wall_us() + (left > HOLD_MIN_US ? left : HOLD_MIN_US);
+    h.expires_wall_us = journal_wall_us(x->a) + (left > HOLD_MIN_US ? left : HOLD_MIN_US);
     (void) snprintf(h.job, sizeof(h.job), "%s", x->o.attempt.job_id);
     (void) snprintf(h.advice, sizeof(h.advice), "%s", x->o.name);
     comment_hash(comment, h.comment);
@@ -352,7 +361,7 @@ static bool journal_step(struct order *x, const struct adapter_write *w)
         if (journal_hold(x, w->before->comment, &err) < 0)
             return deny(x, REASON(NOT_AUTHORIZED_BY_CLUSTER), "%s", err.msg);
     }
-    if (journal_append_intent(a->journal, &in, adv_wall_us(), &x->intent_seq, &err) < 0)
+    if (journal_append_intent(a->journal, &in, journal_wall_us(a), &x->intent_seq, &err) < 0)
         return deny(x, REASON(NOT_AUTHORIZED_BY_CLUSTER), "%s", err.msg);
     report_action(x, x->intent_seq, &in, NULL, NULL, NULL);
     return true;
@@ -1018,12 +1027,14 @@ static void temp_order(struct agent *a, const struct journal_step *s, struct ord
 void orders_report_again(struct agent *a)
 {
     const struct journal_step *s;
-    size_t pos = 0;
+    size_t pos = 0, n = 0, left;
 
-    while ((s = journal_next_step(a->journal, &pos))) {
+    while (journal_next_step(a->journal, &pos))
+        n++;
+    for (pos = 0, left = n; (s = journal_next_step(a->journal, &pos)); left--) {
         struct adapter_result res = { 0 };
         struct order x;
-        if (s->wall_us < adv_wall_us() - REPORT_AGAIN_US)
+        if (left > REPORT_AGAIN_MIN && s->wall_us < journal_wall_us(a) - REPORT_AGAIN_US)
             continue;
         temp_order(a, s, &x);
         report_action(&x, s->seq, &s->intent, NULL, NULL, NULL);

@@ -170,6 +170,9 @@ int show_cluster(const struct screen *s, const Advisor__V1__Cluster *c)
         pair(s, i ? "" : "because:", "%s", c->mode_reasons[i]);
     pair(s, "agent:", "%s for %s%s%s", WORD(agent_state, c->agent_state, w), age(s, c->agent_state_time, t),
          *c->agent_version ? ", version " : "", c->agent_version);
+    if (c->agent_clock_skew_ms)
+        pair(s, "clock:", "the agent's is %" PRId64 " s %s", (c->agent_clock_skew_ms < 0 ? -1 : 1) * (c->agent_clock_skew_ms / 1000),
+             c->agent_clock_skew_ms < 0 ? "behind" : "ahead");
     pair(s, "ceiling:", "%s%s%s", WORD(mode, c->ceiling, w), *c->ceiling_reason ? ", " : "", c->ceiling_reason);
     pair(s, "scheduler:", "%s", c->scheduler);
     if (show_time_us(c->observe_time))

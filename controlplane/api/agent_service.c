@@ -145,6 +145,12 @@ static int64_t op_mono_us(void *ctx)
     return adv_boot_us(); /* leases go on while the host sleeps */
 }
 
+static int64_t op_wall_us(void *ctx)
+{
+    (void) ctx;
+    return adv_wall_us();
+}
+
 static void op_fail(void *ctx, const struct adv_err *err)
 {
     struct session_ctx *x = ctx;
@@ -175,7 +181,7 @@ static void op_next(void *ctx)
         x->call->ops->read_next(x->call);
 }
 
-static const struct session_ops ops = { op_submit, op_read, op_fleet, op_mono_us, op_send, op_next, op_fail };
+static const struct session_ops ops = { op_submit, op_read, op_fleet, op_mono_us, op_wall_us, op_send, op_next, op_fail };
 
 /* ---- Session ---------------------------------------------------------------------------------------------------- */
 

@@ -110,6 +110,24 @@ void fleet_apply_gone(struct intents *in, struct cluster *c, const struct event 
     fleet_audit(in, c, ev, 0, "agent.unreachable", cluster_resource_name(c, name), "%s", str_or(ev->u.gone.why));
 }
 
+/* People are told: times of the cluster and ours do not compare then, and its scheduler's credentials may be refused.
+ * Nothing is decided by it; leases are counted on clocks that nobody sets. */
+static void take_skew(struct intents *in, struct cluster *c, const struct event *ev)
+{
+    int64_t s = ev->u.report.clock_skew_s;
+    char name[RESOURCE_NAME_MAX];
+
+    if (c->agent_skew_s == s)
+        return;
+    c->agent_skew_s = s;
+    fleet_touch_cluster(in, c);
+    if (s)
+        fleet_audit(in, c, ev, 0, "agent.clock", cluster_resource_name(c, name), "the agent's clock is %lld s %s",
+                    (long long) (s < 0 ? -s : s), s < 0 ? "behind" : "ahead");
+    else
+        fleet_audit(in, c, ev, 0, "agent.clock", cluster_resource_name(c, name), "the agent's clock is right again");
+}
+
 void fleet_apply_report(struct intents *in, struct cluster *c, const struct event *ev)
 {
     if (!adv_streq(str_or(c->holder_instance), str_or(ev->u.report.instance_id)))
@@ -120,6 +138,7 @@ void fleet_apply_report(struct intents *in, struct cluster *c, const struct even
         fleet_set_agent_state(in, c, AGENT_SCHEDULER_UNAVAILABLE, ev->now_us);
     else if (!ev->u.report.scheduler_unavailable && c->agent_state == AGENT_SCHEDULER_UNAVAILABLE)
         fleet_set_agent_state(in, c, c->digest_ok ? AGENT_CONNECTED : AGENT_RESYNCING, ev->now_us);
+    take_skew(in, c, ev);
     if (ev->u.report.mode_confirmed && !c->mode_effective_us) {
         c->mode_effective_us = ev->now_us;
         fleet_touch_cluster(in, c);

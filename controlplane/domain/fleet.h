@@ -185,6 +185,7 @@ struct event {
             const char *ceiling_reason;
             bool scheduler_unavailable;
             bool mode_confirmed; /* the agent has heard of the current mode */
+            int64_t clock_skew_s; /* see struct cluster */
         } report;
         struct {
             const char *instance_id;

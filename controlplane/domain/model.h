@@ -486,6 +486,7 @@ struct cluster {
     char *scheduler;
     enum adv_mode ceiling;
     char *ceiling_reason;
+    int64_t agent_skew_s; /* how far the agent's wall clock is ahead of ours; 0: not worth mentioning */
     bool journal_persistent;
     char *holder_journal;  /* who held the lease last */
     char *holder_instance; /* runtime: the session that holds it now; NULL = nobody */

@@ -31,6 +31,8 @@
 #define INTENTS_MAX      32 /* agent_service.options: LeaseGrant.open_intents */
 #define FOCUS_MAX        64 /* agent_service.options: Focus.job_ids */
 #define STALE_SCHED_MS   90000 /* the agent cannot see its scheduler for this long: say so */
+#define SKEW_S           30    /* less is lost among heartbeats that wait; scheduler credentials notice from a few seconds */
+#define SKEW_MAX_S       INT64_C(31536000000) /* a thousand years: more is no clock */
 #define FOCUS_FOR_MS     600000
 #define TICK_US          1000000 /* session_tick() comes this often */
 
@@ -53,6 +55,7 @@ struct session {
     uint64_t next_seq;
     uint64_t msg_seq; /* of the message under way */
     uint64_t heartbeat_id;
+    int64_t skew_s; /* of its clock, by that heartbeat */
     uint64_t pull_id; /* 0: none outstanding */
     uint64_t orders_through;
     bool answered; /* a Pull of this session was answered */
@@ -540,6 +543,22 @@ static void report_cb(void *arg, const struct event *ev, const struct adv_err *e
         next_message(s);
 }
 
+/* How far the agent's clock is ahead of ours; small differences count as none. */
+static int64_t skew_of(struct session *s, const Advisor__V1__Heartbeat *hb)
+{
+    int64_t skew_s = 0;
+
+    if (!hb->agent_wall_ms || __builtin_sub_overflow(hb->agent_wall_ms / 1000, s->ops->wall_us(s->ctx) / 1000000, &skew_s) ||
+        (skew_s < SKEW_S && skew_s > -SKEW_S))
+        return 0;
+    return skew_s < -SKEW_MAX_S ? -SKEW_MAX_S : skew_s > SKEW_MAX_S ? SKEW_MAX_S : skew_s;
+}
+
+static bool skew_changed(int64_t old_s, int64_t new_s)
+{
+    return (old_s != 0) != (new_s != 0) || new_s - old_s >= SKEW_S || old_s - new_s >= SKEW_S;
+}
+
 static void heartbeat_read_cb(void *arg, const struct adv_err *err)
 {
     struct session *s = arg;
@@ -585,11 +604,13 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
     }
     stale = hb->observation_age_ms > STALE_SCHED_MS;
     obeyed = (enum adv_mode) hb->cluster_mode == mode_of(c) && !hb->write_in_flight;
-    if (hb->ceiling || stale != (c->agent_state == AGENT_SCHEDULER_UNAVAILABLE) || (!c->mode_effective_us && obeyed)) {
+    if (hb->ceiling || stale != (c->agent_state == AGENT_SCHEDULER_UNAVAILABLE) || (!c->mode_effective_us && obeyed) ||
+        skew_changed(c->agent_skew_s, s->skew_s)) {
         ev = base_event(s, EV_AGENT_REPORT);
         ev.u.report.instance_id = s->session_id;
         ev.u.report.scheduler_unavailable = stale;
         ev.u.report.mode_confirmed = obeyed;
+        ev.u.report.clock_skew_s = skew_changed(c->agent_skew_s, s->skew_s) ? s->skew_s : c->agent_skew_s;
         if (hb->ceiling && hb->ceiling->mode <= (Advisor__V1__Mode) MODE_ACT) {
             ev.u.report.ceiling = (enum adv_mode) hb->ceiling->mode;
             ev.u.report.ceiling_reason = hb->ceiling->reason;
@@ -611,6 +632,7 @@ static void on_heartbeat(struct session *s, const Advisor__V1__Heartbeat *hb)
         return;
     }
     s->heartbeat_id = hb->id;
+    s->skew_s = skew_of(s, hb);
     s->outstanding++;
     s->ops->read(s->ctx, heartbeat_read_cb, s);
 }

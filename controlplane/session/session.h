@@ -28,6 +28,7 @@ struct session_ops {
     /* The fleet, inside the callbacks of read and submit and inside session_changed(). */
     struct fleet *(*fleet)(void *ctx);
     int64_t (*mono_us)(void *ctx); /* the clock of struct event.mono_us */
+    int64_t (*wall_us)(void *ctx);
     void (*send)(void *ctx, const Advisor__V1__SessionResponse *msg);
     /* Ready for the next message. */
     void (*next)(void *ctx);

@@ -148,6 +148,7 @@ Advisor__V1__Cluster *shape_cluster(struct adv_arena *ar, const struct cluster *
     m->agent_state = (Advisor__V1__AgentState) c->agent_state;
     m->agent_state_time = shape_time_us(ar, c->agent_state_us);
     m->agent_version = text(c->agent_version);
+    m->agent_clock_skew_ms = c->agent_skew_s * 1000;
     m->scheduler = text(c->scheduler);
     m->epoch = shape_epoch(ar, c->epoch);
     m->ceiling = (Advisor__V1__Mode) c->ceiling;

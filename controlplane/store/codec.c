@@ -35,6 +35,7 @@ static const struct field cluster_fields[] = {
     F(18, F_U64, cluster, revision),
     F(19, F_I64, cluster, observe_us),
     F(20, F_I64, cluster, lease_us),
+    F(21, F_I64, cluster, agent_skew_s),
 };
 
 static const struct field job_fields[] = {

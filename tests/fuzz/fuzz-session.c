@@ -116,7 +116,7 @@ static void op_fail(void *ctx, const struct adv_err *err)
     ((struct peer *) ctx)->ended = true;
 }
 
-static const struct session_ops ops = { op_submit, op_read, op_fleet, op_mono_us, op_send, op_next, op_fail };
+static const struct session_ops ops = { op_submit, op_read, op_fleet, op_mono_us, op_mono_us, op_send, op_next, op_fail };
 
 static void open_session(struct peer *p)
 {

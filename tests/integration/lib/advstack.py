@@ -425,6 +425,7 @@ class Agent:
         }
         self.config.update(config)
         lab.exec("mkdir", "-p", f"{self.home}/state", user="laboper")
+        self.env = {}  # more of it, for each start
         self.proc = None
         stack.agents.append(self)
 
@@ -435,7 +436,7 @@ class Agent:
                 f.write(f"{k}: {v}\n")
         os.chmod(path, 0o644)
         env = {k: v for k, v in os.environ.items() if not k.startswith("ADVISOR_")}
-        env.update(SLURM_CONF=f"{self.stack.lab.dir}/etc/slurm.conf", HOME=self.home, USER="laboper")
+        env.update(SLURM_CONF=f"{self.stack.lab.dir}/etc/slurm.conf", HOME=self.home, USER="laboper", **self.env)
         if failpoint:
             env["ADVISOR_FAILPOINT"] = failpoint
         if guard:

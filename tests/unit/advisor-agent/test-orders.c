@@ -566,6 +566,23 @@ Test(orders, a_hold_is_kept_until_all_orders_are_known)
     cr_assert_str_eq(did, "constrain release ");
 }
 
+/* After a restart under another clock the record of a hold says that it expired long ago. Its order knows better. */
+Test(orders, an_order_in_force_keeps_its_hold_whatever_the_clock_says)
+{
+    a.orders_known = true;
+    give();
+    turn(2);
+    cr_assert_str_eq(did, "preserve ");
+    hold(JOURNAL_RELEASE, 1);
+    a.cluster_mode = advisor_v1_Mode_MODE_APPROVE; /* so that it waits */
+    turn(10);
+    cr_assert_str_eq(did, "preserve ");
+    cr_assert(held_on());
+    a.cluster_mode = advisor_v1_Mode_MODE_ACT;
+    turn(10);
+    cr_assert_str_eq(did, "preserve constrain release ");
+}
+
 Test(orders, giving_back_goes_on_in_the_next_session)
 {
     hold(JOURNAL_RELEASE, 0);

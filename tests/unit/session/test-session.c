@@ -158,7 +158,7 @@ static void op_fail(void *ctx, const struct adv_err *err)
     p->why = *err;
 }
 
-static const struct session_ops ops = { op_submit, op_read, op_fleet, op_mono_us, op_send, op_next, op_fail };
+static const struct session_ops ops = { op_submit, op_read, op_fleet, op_mono_us, op_mono_us, op_send, op_next, op_fail };
 
 static void setup(void)
 {
@@ -259,6 +259,8 @@ static void say_hello(struct peer *p, const char *journal)
     say_hello_as(p, "a", "i1", journal, "advisor.v1");
 }
 
+static int64_t agent_wall_ms; /* as heartbeats say it; 0: not at all */
+
 static void say_heartbeat(struct peer *p, uint64_t id, bool holds)
 {
     static Advisor__V1__SessionRequest m; /* a held read looks at it again */
@@ -270,6 +272,7 @@ static void say_heartbeat(struct peer *p, uint64_t id, bool holds)
     advisor__v1__epoch__init(&e);
     hb.id = id;
     hb.epoch = holds ? &e : NULL;
+    hb.agent_wall_ms = agent_wall_ms;
     hb.cluster_mode = ADVISOR__V1__MODE__MODE_ACT;
     m.message_case = ADVISOR__V1__SESSION_REQUEST__MESSAGE_HEARTBEAT;
     m.heartbeat = &hb;
@@ -533,6 +536,41 @@ Test(session, heartbeats_rise)
         cr_assert_str_eq(p.why.reason, "HEARTBEAT_OUT_OF_ORDER");
         close_peer(&p);
     }
+}
+
+Test(session, a_clock_that_is_off_is_told_once_and_changes_no_lease)
+{
+    static const struct {
+        int64_t ahead_s, told_s;
+    } clocks[] = { { 0, 0 }, { 29, 0 }, { -29, 0 }, { 3600, 3600 }, { 3610, 3600 }, { 36000, 36000 }, { -3600, -3600 },
+                  { -36000, -36000 }, { 10, 0 } };
+    struct peer p;
+    uint64_t id = 0;
+    int64_t left, changed;
+
+    open_peer(&p, "s1");
+    say_hello(&p, "j1");
+    say_heartbeat(&p, ++id, true);
+    cr_assert_eq(cluster()->agent_skew_s, 0, "an agent that does not tell its clock");
+    left = cluster()->lease_until_mono_us - now_us;
+    for (size_t i = 0; i < ADV_ARRAY_LEN(clocks); i++) {
+        agent_wall_ms = now_us / 1000 + clocks[i].ahead_s * 1000;
+        say_heartbeat(&p, ++id, true);
+        cr_assert_not(p.failed);
+        cr_assert_eq(cluster()->agent_skew_s, clocks[i].told_s, "%zu: %lld", i, (long long) cluster()->agent_skew_s);
+        cr_assert_eq(cluster()->lease_until_mono_us - now_us, left);
+        cr_assert(LAST(&p, HEARTBEAT_ACK)->heartbeat_ack->grant);
+        changed = (int64_t) cluster()->audit_seq;
+        say_heartbeat(&p, ++id, true);
+        cr_assert_eq(changed, (int64_t) cluster()->audit_seq, "told again");
+    }
+    agent_wall_ms = INT64_MIN; /* no clock, but what a peer may send */
+    say_heartbeat(&p, ++id, true);
+    agent_wall_ms = INT64_MAX;
+    say_heartbeat(&p, ++id, true);
+    cr_assert_not(p.failed);
+    agent_wall_ms = 0;
+    close_peer(&p);
 }
 
 Test(session, a_wrong_digest_asks_for_everything)
