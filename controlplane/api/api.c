@@ -53,7 +53,8 @@ bool api_may_see_job(const struct api_caller *caller, const struct job *j)
 bool api_may_see_cluster(const struct api_caller *caller, const char *cluster)
 {
     return api_may(caller, ROLE_READER, cluster, NULL, NULL) ||
-           (caller->acting == ROLE_DETECTOR && api_may(caller, ROLE_DETECTOR, cluster, NULL, NULL));
+           (caller->acting == ROLE_DETECTOR && caller->identity &&
+            grants_some_of_cluster(identity_grants(caller->identity), ROLE_DETECTOR, cluster));
 }
 
 bool api_may_see_all(const struct api_caller *caller, const char *cluster)
@@ -406,7 +407,8 @@ static const struct {
     { job_service_methods, &job_service_n },     { advice_service_methods, &advice_service_n },
     { audit_service_methods, &audit_service_n }, { watch_service_methods, &watch_service_n },
     { entries_methods, &entries_n },             { policy_service_methods, &policy_service_n },
-    { retention_methods, &retention_n },
+    { retention_methods, &retention_n },         { signal_service_methods, &signal_service_n },
+    { report_service_methods, &report_service_n },
 };
 
 const struct api_method *api_methods(size_t *ret_n)

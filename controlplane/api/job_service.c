@@ -139,7 +139,12 @@ static void tell_anomaly(struct story *s, const struct anomaly *an)
 {
     uint32_t i = an->attempt->index;
 
-    if (an->rule)
+    if (an->reported)
+        tell(s, an->record_us, i, "suspicion",
+             shape_printf(s->ar, "%s reported %s (%s, retryable: %s%s%s): %s", str_or(an->reporter), str_or(an->rule),
+                          str_or(an->fault_class), retryable_name(an->retryable), an->nodes ? ", blames " : "",
+                          str_or(an->nodes), str_or(an->excerpt)));
+    else if (an->rule)
         tell(s, an->record_us, i, "suspicion",
              shape_printf(s->ar, "%s at byte %llu matches rule %s (%s, retryable: %s%s%s): %s", str_or(an->stream),
                           (unsigned long long) an->offset, an->rule, str_or(an->fault_class),
@@ -150,6 +155,13 @@ static void tell_anomaly(struct story *s, const struct anomaly *an)
                                                             str_or(an->status_reason)));
     if (an->status == ANOMALY_WITHDRAWN)
         tell(s, an->status_us, i, "withdrawn", shape_printf(s->ar, "%s: %s", str_or(an->rule), str_or(an->status_reason)));
+}
+
+static void tell_evidence(struct story *s, const struct evidence *e)
+{
+    tell(s, e->record_us, e->attempt->index, "evidence",
+         shape_printf(s->ar, "%s: %s (weight %u%s%s%s%s", str_or(e->source), str_or(e->kind), e->weight_percent,
+                      e->nodes ? ", about " : "", str_or(e->nodes), e->summary ? "): " : ")", str_or(e->summary)));
 }
 
 static void tell_action(struct story *s, const struct action *ac)
@@ -168,12 +180,15 @@ static void tell_attempt(struct story *s, const struct attempt *a)
 {
     const struct milestones *ms = &a->ms;
     const struct anomaly *an;
+    const struct evidence *e;
     const struct action *ac;
     const struct advice *ad = a->advice;
 
     tell(s, a->start_unix * 1000000, a->index, "state", shape_printf(s->ar, "started on %s", str_or(a->nodes)));
     DL_FOREACH (a->anomalies, an)
         tell_anomaly(s, an);
+    DL_FOREACH (a->evidence, e)
+        tell_evidence(s, e);
     tell(s, ms->end_observed_us, a->index, "state",
          shape_printf(s->ar, "end observed: %s, exit code %u, signal %u", str_or(a->state_raw), a->exit_code,
                       a->exit_signal));
@@ -235,9 +250,10 @@ static int get_job_timeline(struct api *api, const struct api_caller *caller, co
     const Advisor__V1__GetJobTimelineRequest *q = (const void *) req;
     struct story *s = adv_arena_zalloc(ar, sizeof(*s));
     const struct anomaly *an;
+    const struct evidence *e;
     const struct action *ac;
     struct job *j;
-    size_t n_an = 0, n_ac = 0;
+    size_t n_an = 0, n_ac = 0, n_ev = 0;
     int r = find_job(api, caller, q->name, q->ref, &j, err);
 
     if (r < 0)
@@ -246,12 +262,14 @@ static int get_job_timeline(struct api *api, const struct api_caller *caller, co
     for (uint32_t i = 0; i < j->n_attempts; i++) {
         n_an += j->attempts[i]->n_anomalies;
         n_ac += j->attempts[i]->n_actions;
+        n_ev += j->attempts[i]->n_evidence;
     }
     m->attempts = adv_arena_alloc(ar, (j->n_attempts + 1) * sizeof(*m->attempts));
     m->advice = adv_arena_alloc(ar, (j->n_attempts + 1) * sizeof(*m->advice));
     m->anomalies = adv_arena_alloc(ar, (n_an + 1) * sizeof(*m->anomalies));
     m->actions = adv_arena_alloc(ar, (n_ac + 1) * sizeof(*m->actions));
-    if (!s || !m->attempts || !m->advice || !m->anomalies || !m->actions)
+    m->evidence = adv_arena_alloc(ar, (n_ev + 1) * sizeof(*m->evidence));
+    if (!s || !m->attempts || !m->advice || !m->anomalies || !m->actions || !m->evidence)
         return -ADV_RESOURCE_EXHAUSTED;
     s->ar = ar;
     m->job = shape_job(ar, j);
@@ -264,6 +282,8 @@ static int get_job_timeline(struct api *api, const struct api_caller *caller, co
             m->anomalies[m->n_anomalies++] = shape_anomaly(ar, an);
         DL_FOREACH (a->actions, ac)
             m->actions[m->n_actions++] = shape_action(ar, ac);
+        DL_FOREACH (a->evidence, e)
+            m->evidence[m->n_evidence++] = shape_evidence(ar, e);
         tell_attempt(s, a);
     }
     return story_lines(ar, s, m);

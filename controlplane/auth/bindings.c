@@ -640,6 +640,14 @@ bool grants_allow(const struct grants *g, enum api_role needed, const char *clus
     return false;
 }
 
+bool grants_some_of_cluster(const struct grants *g, enum api_role needed, const char *cluster)
+{
+    for (size_t i = 0; i < g->n; i++)
+        if (role_rights_include(g->v[i].rights, needed) && in_cluster(&g->v[i], cluster))
+            return true;
+    return false;
+}
+
 bool grants_whole_cluster(const struct grants *g, enum api_role needed, const char *cluster)
 {
     for (size_t i = 0; i < g->n; i++)

@@ -81,6 +81,8 @@ bool grants_any(const struct grants *g, enum api_role needed);
  * grant for all its accounts. @own is the caller's user name, "" for none. */
 bool grants_allow(const struct grants *g, enum api_role needed, const char *cluster, const char *account,
                   const char *user, const char *own);
+/* Has the role for some jobs of the cluster at least. */
+bool grants_some_of_cluster(const struct grants *g, enum api_role needed, const char *cluster);
 /* Everything, for everybody's jobs, in this cluster: what is not about one job (the audit log's other rows). */
 bool grants_whole_cluster(const struct grants *g, enum api_role needed, const char *cluster);
 /* The same for two callers who may do the same. */

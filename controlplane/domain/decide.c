@@ -83,7 +83,7 @@ const struct anomaly *decide_best_anomaly(const struct attempt *a)
     const struct anomaly *an, *best = NULL;
 
     DL_FOREACH (a->anomalies, an)
-        if (an->status != ANOMALY_WITHDRAWN && (!best || anomaly_weightier(an, best)))
+        if (an->status != ANOMALY_WITHDRAWN && !an->late && (!best || anomaly_weightier(an, best)))
             best = an;
     return best;
 }
@@ -369,7 +369,10 @@ static void evidence_reason(struct decision *d, const struct anomaly *an)
 {
     const char *excerpt = str_or(an->excerpt);
 
-    if (an->rule)
+    if (an->reported)
+        reason(d, "reported", an->rule, "%s reported %s (%s): \"%.*s\".", str_or(an->reporter), class_words(an->fault_class),
+               an->rule, (int) adv_utf8_cut(excerpt, strlen(excerpt), 120), excerpt);
+    else if (an->rule)
         reason(d, "signature", an->rule, "The log shows %s (rule %s): \"%.*s\".", class_words(an->fault_class), an->rule,
                (int) adv_utf8_cut(excerpt, strlen(excerpt), 120), excerpt);
     else
@@ -380,7 +383,9 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
 {
     const struct anomaly *an = decide_best_anomaly(a);
     int64_t end_us = a->ms.end_observed_us;
-    bool known = an && an->rule, running = job_state_running(a->state);
+    /* a detector that knows no cause explains nothing; our own rules are made so that to match is to explain */
+    bool known = an && an->rule && !(an->reported && adv_streq(str_or(an->fault_class), "unknown"));
+    bool running = job_state_running(a->state);
     uint32_t limit = job_limit(a->job, p);
     char end[96];
 
@@ -488,7 +493,7 @@ static void decide_unfailed(struct decision *d, const struct attempt *a)
     const struct anomaly *an = NULL, *t;
 
     DL_FOREACH (a->anomalies, t) /* withdrawn or not */
-        if (!an || anomaly_weightier(t, an))
+        if (!t->late && (!an || anomaly_weightier(t, an)))
             an = t;
     no_action(d);
     switch (a->state) {

@@ -95,6 +95,20 @@ static void merge_nodes(struct intents *in, struct anomaly *an, char **list, con
         fleet_touch_anomaly(in, an);
 }
 
+void fleet_anomaly_names(struct intents *in, struct anomaly *an, const char *named)
+{
+    adv_auto_free char *nodes = fleet_own_nodes(in, an->attempt, named);
+
+    merge_nodes(in, an, &an->named, named);
+    if (nodes)
+        merge_nodes(in, an, &an->nodes, nodes);
+}
+
+char *fleet_own_nodes(struct intents *in, const struct attempt *a, const char *named)
+{
+    return blamed_nodes(in, a, BLAME_NODE, named);
+}
+
 void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
     struct anomaly *an = NULL, *t;
@@ -103,7 +117,7 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
     bool ended = job_state_terminal(a->state), fresh = false;
 
     DL_FOREACH (a->anomalies, t)
-        if (adv_streq(str_or(t->rule), str_or(ev->u.finding.rule)))
+        if (!t->reported && adv_streq(str_or(t->rule), str_or(ev->u.finding.rule)))
             an = t;
     if (!an) {
         const struct anomaly candidate = { .status = ANOMALY_SUSPICION,

@@ -263,6 +263,15 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
     case EV_VERDICT:
         r = fleet_apply_verdict(in, c, ev, err);
         break;
+    case EV_REPORT_ANOMALY:
+        r = fleet_apply_report_anomaly(f, in, c, ev, err);
+        break;
+    case EV_REPORT_EVIDENCE:
+        r = fleet_apply_report_evidence(f, in, c, ev, err);
+        break;
+    case EV_REPORT_PROGRESS:
+        r = fleet_apply_report_progress(f, in, c, ev, err);
+        break;
     case EV_EXCLUSION_ADD:
         r = fleet_apply_exclusion_add(f, in, c, ev, err);
         break;

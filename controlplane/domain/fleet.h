@@ -57,6 +57,9 @@ enum event_type {
     EV_ACTION,
     EV_APPROVAL, /* a person's yes or no to an advice */
     EV_VERDICT,  /* a person's judgement of an advice */
+    EV_REPORT_ANOMALY,  /* of a detector outside */
+    EV_REPORT_EVIDENCE, /* of the same */
+    EV_REPORT_PROGRESS, /* of the same: progress, checkpoint, resumed */
     EV_EXCLUSION_ADD,
     EV_EXCLUSION_LIFT,
     EV_WINDOW_CREATE,
@@ -281,6 +284,38 @@ struct event {
             const char *why;
         } verdict;
         struct {
+            const char *attempt_name;
+            enum anomaly_kind kind;
+            const char *fault_class; /* "": unknown */
+            const char *rule;
+            enum retryable retryable;
+            const char *const *nodes; /* host names */
+            size_t n_nodes;
+            const char *const *ranks;
+            size_t n_ranks;
+            const char *excerpt;
+            int64_t observe_us; /* 0: now */
+        } anomaly;
+        struct {
+            const char *attempt_name;
+            const char *source, *kind;
+            int64_t window_start_us, window_end_us; /* 0: not told */
+            const char *const *nodes; /* host names */
+            size_t n_nodes;
+            const char *const *ranks;
+            size_t n_ranks;
+            uint32_t weight_percent;
+            const char *summary, *excerpt_ref, *excerpt_sha256;
+            int64_t observe_us; /* 0: now */
+            char ret_uid[32];
+        } evidence;
+        struct {
+            const char *attempt_name;
+            enum finding_kind kind; /* not a signature */
+            uint64_t step;
+            int64_t observe_us; /* 0: now */
+        } progress;
+        struct {
             const char *node;
             const char *reason;
             int64_t expire_us; /* 0: until lifted */
@@ -417,6 +452,9 @@ struct cluster *fleet_find_any_cluster(const struct fleet *f, const char *name);
 struct job *fleet_find_job(const struct cluster *c, const char *job_id); /* newest submission of that id */
 struct job *fleet_find_job_uid(const struct cluster *c, const char *uid);
 struct attempt *job_attempt(const struct job *j, uint32_t index);
+
+/* What that reporter said by that rule; NULL for nothing, or nothing that is kept. */
+struct anomaly *fleet_find_report(const struct attempt *a, const char *reporter, const char *rule);
 
 struct enrolment *fleet_find_enrolment(const struct cluster *c, const char *token_sha256);
 struct revocation *fleet_find_revocation(const struct cluster *c, const char *uid);

@@ -75,6 +75,11 @@ void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a
 void fleet_attribute(struct intents *in, struct attempt *a);
 struct attempt *fleet_find_attempt(struct fleet *f, struct cluster *c, const char *job_id, uint32_t restart_count);
 
+/* More nodes that its reporter names. */
+void fleet_anomaly_names(struct intents *in, struct anomaly *an, const char *named);
+/* Of the host list @named, which is not empty, what the attempt uses; NULL for none. */
+char *fleet_own_nodes(struct intents *in, const struct attempt *a, const char *named);
+
 /* agents.c */
 void fleet_apply_hello(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev);
 void fleet_apply_gone(struct intents *in, struct cluster *c, const struct event *ev);
@@ -141,5 +146,11 @@ int fleet_apply_verdict(struct intents *in, struct cluster *c, const struct even
 int64_t fleet_approval_until(const struct advice *ad);
 /* Gives an advice up that waited for a person for too long. */
 void fleet_approval_expire(struct intents *in, struct advice *ad, const struct event *ev);
+
+/* signals.c */
+int fleet_apply_report_anomaly(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err);
+int fleet_apply_report_evidence(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err);
+int fleet_apply_report_progress(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
+                                struct adv_err *err);
 
 #endif

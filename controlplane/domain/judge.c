@@ -216,10 +216,10 @@ bool fleet_has_suspicion(const struct attempt *a, bool terminal_only)
     return false;
 }
 
-/* Withdrawn ones count nothing. */
+/* Withdrawn ones, and those that came too late, count nothing. */
 static bool less_weighty(const struct anomaly *a, const struct anomaly *b)
 {
-    bool aw = a->status == ANOMALY_WITHDRAWN, bw = b->status == ANOMALY_WITHDRAWN;
+    bool aw = a->status == ANOMALY_WITHDRAWN || a->late, bw = b->status == ANOMALY_WITHDRAWN || b->late;
 
     if (aw != bw)
         return aw;
@@ -417,14 +417,14 @@ static void judge_failed(struct fleet *f, struct intents *in, struct attempt *a,
     int64_t since_us = a->ms.end_observed_us > c->agent_state_us ? a->ms.end_observed_us : c->agent_state_us;
     int64_t wait_us = since_us + f->cfg.policy.fallback_delay_us; /* nothing was heard while the agent was away */
 
-    if (!best) {
-        /* a log that is LOST now may be found a moment later: its file may just have been made */
-        if (f->cfg.log_detection && ev->now_us < wait_us) {
-            fleet_judge_at(f, a, wait_us);
-            return;
-        }
-        anomaly_from_state(f, in, a, ev);
+    /* what only somebody outside says waits for the log, too. A log that is LOST now may be found a moment later: its file
+     * may just have been made */
+    if ((!best || best->reported) && f->cfg.log_detection && ev->now_us < wait_us) {
+        fleet_judge_at(f, a, wait_us);
+        return;
     }
+    if (!best)
+        anomaly_from_state(f, in, a, ev);
     confirm_all(in, a, ev, "the attempt ended in failure");
     fleet_decide_and_put(f, in, a, ev);
 }
@@ -459,7 +459,7 @@ static void judge_running(struct fleet *f, struct intents *in, struct attempt *a
         return;
     }
     /* Silence is evidence only where the log is read in full and had shown progress before. */
-    if (a->telemetry != TELEMETRY_COMPLETE || a->steps_seen == 0 || user_fault || a->state != JOB_RUNNING)
+    if (a->telemetry != TELEMETRY_COMPLETE || a->steps_seen <= a->steps_reported || user_fault || a->state != JOB_RUNNING)
         return;
     confirm_all(in, a, ev, "no progress followed for the grace time");
     fleet_decide_and_put(f, in, a, ev);

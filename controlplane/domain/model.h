@@ -271,7 +271,9 @@ struct anomaly {
     uint64_t offset;
     char *excerpt;
     char *excerpt_sha256;
-    char *reporter;
+    char *reporter; /* "watcher", "scheduler", or the principal of who reported it */
+    bool reported;  /* by somebody outside */
+    bool late;      /* reported when the attempt was judged or past: kept, and counted by nothing */
     int64_t observe_us;
     int64_t record_us;
     int64_t status_us;
@@ -413,7 +415,8 @@ struct attempt {
     uint64_t last_step;
     uint64_t last_checkpoint_step;
     uint64_t resumed_from_step;
-    uint32_t steps_seen; /* progress lines; 0 = nothing learned */
+    uint32_t steps_seen; /* progress lines, and reports; 0 = nothing learned */
+    uint32_t steps_reported; /* of them, by somebody outside: they say nothing of the log */
     int64_t last_progress_us;
     int64_t finished_us; /* the program said that its work is done, and no new step came after; 0: it did not */
     int64_t progress_stored_us; /* runtime: when the counters above were last put into the store */

@@ -137,10 +137,7 @@ Advisor__V1__Evidence *shape_evidence(struct adv_arena *ar, const struct evidenc
     m->window_start_time = shape_time_us(ar, e->window_start_us);
     m->window_end_time = shape_time_us(ar, e->window_end_us);
     m->nodes = shape_hosts(ar, e->nodes, &m->n_nodes);
-    if (e->ranks && (m->ranks = adv_arena_alloc(ar, sizeof(*m->ranks)))) {
-        m->ranks[0] = text(e->ranks);
-        m->n_ranks = 1;
-    }
+    m->ranks = shape_words(ar, e->ranks, &m->n_ranks);
     m->weight_percent = e->weight_percent;
     m->summary = text(e->summary);
     m->excerpt_ref = text(e->excerpt_ref);

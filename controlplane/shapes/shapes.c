@@ -263,6 +263,20 @@ Advisor__V1__Attempt *shape_attempt(struct adv_arena *ar, const struct attempt *
     return adv_arena_exhausted(ar) ? NULL : m;
 }
 
+char **shape_words(struct adv_arena *ar, const char *list, size_t *ret_n)
+{
+    char *words = list ? adv_arena_strdup(ar, list) : NULL, **v, *save = NULL;
+    size_t n = 1;
+
+    *ret_n = 0;
+    for (const char *p = str_or(words); *p; p++)
+        n += *p == ',';
+    v = words ? adv_arena_alloc(ar, n * sizeof(*v)) : NULL;
+    for (char *w = v ? strtok_r(words, ",", &save) : NULL; w; w = strtok_r(NULL, ",", &save))
+        v[(*ret_n)++] = w;
+    return v;
+}
+
 Advisor__V1__Anomaly *shape_anomaly(struct adv_arena *ar, const struct anomaly *an)
 {
     char name[RESOURCE_NAME_MAX];
@@ -277,13 +291,7 @@ Advisor__V1__Anomaly *shape_anomaly(struct adv_arena *ar, const struct anomaly *
     m->rules_version = text(an->rules_version);
     m->retryable = text(retryable_name(an->retryable));
     m->nodes = shape_hosts(ar, an->nodes, &m->n_nodes);
-    if (an->ranks) {
-        m->ranks = adv_arena_alloc(ar, sizeof(*m->ranks));
-        if (m->ranks) {
-            m->ranks[0] = text(an->ranks);
-            m->n_ranks = 1;
-        }
-    }
+    m->ranks = shape_words(ar, an->ranks, &m->n_ranks);
     m->stream = text(an->stream);
     m->offset = an->offset;
     m->excerpt = text(an->excerpt);

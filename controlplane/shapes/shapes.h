@@ -33,6 +33,8 @@ Advisor__V1__MaintenanceWindow *shape_window(struct adv_arena *ar, const struct 
 Advisor__V1__AuditCheckpoint *shape_checkpoint(struct adv_arena *ar, const struct checkpoint *cp);
 Advisor__V1__Policy *shape_policy(struct adv_arena *ar, const struct policy_doc *p);
 
+/* Words with commas between them, one by one. */
+char **shape_words(struct adv_arena *ar, const char *list, size_t *ret_n);
 /* Names of a host list, one by one. */
 char **shape_hosts(struct adv_arena *ar, const char *list, size_t *ret_n);
 

@@ -101,6 +101,7 @@ static const struct field attempt_fields[] = {
     F(27, F_U64, attempt, revision),
     F(28, F_U64, attempt, shed_bytes),
     F(29, F_I64, attempt, finished_us),
+    F(30, F_U32, attempt, steps_reported),
 };
 
 static const struct field anomaly_fields[] = {
@@ -131,6 +132,8 @@ static const struct field anomaly_fields[] = {
     F(25, F_U64, anomaly, last_offset),
     F(26, F_STR, anomaly, named),
     F(27, F_U32, anomaly, blame),
+    F(28, F_BOOL, anomaly, reported),
+    F(29, F_BOOL, anomaly, late),
 };
 
 static const struct field advice_fields[] = {

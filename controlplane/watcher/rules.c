@@ -734,6 +734,19 @@ const struct watcher_rule *watcher_rules_find(const struct watcher_rules *rules,
     return NULL;
 }
 
+void watcher_rules_excerpt(struct watcher_rules *rules, char *text)
+{
+    size_t len = strlen(text);
+    char excerpt[501];
+
+    if (!len)
+        return; /* an unset field of a message stands in memory that cannot be written */
+    if (engine_excerpt(rules->engine, text, len, 0, excerpt, sizeof(excerpt)) <= len)
+        (void) strcpy(text, excerpt);
+    else
+        *text = '\0'; /* cannot be: redaction makes nothing longer */
+}
+
 struct engine *watcher_rules_engine(struct watcher_rules *rules)
 {
     return rules->engine;

@@ -121,6 +121,9 @@ const struct watcher_rule *watcher_rules_find(const struct watcher_rules *rules,
  * Errors: -ADV_FAILED_PRECONDITION, message "file:line:column: rule x: positive example 1 does not match". */
 adv_must_check int watcher_rules_check_examples(struct watcher_rules *rules, struct adv_err *err);
 
+/* Makes @text, which is UTF-8, an excerpt as findings have one: secrets replaced by "***", at most 500 bytes. In place. */
+void watcher_rules_excerpt(struct watcher_rules *rules, char *text);
+
 ADV_DEFINE_CLEANUP(watcher_rules, watcher_rules_unref);
 
 /* For this folder alone. */

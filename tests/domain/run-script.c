@@ -21,6 +21,9 @@
  *   closeincident CLUSTER                                               the newest
  *   policy NAME DOCUMENT
  *   age CLUSTER [excerpts=AT] [jobs=AT] [limit=] | cut CLUSTER SEQ | forget CLUSTER USER [limit=]
+ *   report-anomaly CLUSTER JOB/N rule= [by=] [kind=hang] [class=] [retryable=] [nodes=] [excerpt=] [at=SECONDS]
+ *   report-evidence CLUSTER JOB/N [source=] [what=] [nodes=] [weight=] [from=SECONDS] [to=SECONDS] [at=SECONDS]
+ *   report-progress CLUSTER JOB/N progress|checkpoint|resumed STEP [at=SECONDS]
  *   approve|reject CLUSTER JOB/N gen= [reason=]
  *   verdict CLUSTER JOB/N right|wrong gen= [why=]
  *   status CLUSTER JOB/N gen= epoch= disposition= reason= | action CLUSTER JOB/N seq= verb= gen= [outcome=ACCEPTED]
@@ -168,9 +171,10 @@ static void print_object(enum resource_kind kind, const void *o)
     }
     case RESOURCE_ANOMALY: {
         const struct anomaly *an = o;
-        print("  anomaly %s/%u %s %s class=%s%s%s: %s\n", an->attempt->job->job_id, an->attempt->index,
+        print("  anomaly %s/%u %s %s class=%s%s%s%s%s%s: %s\n", an->attempt->job->job_id, an->attempt->index,
               an->rule ? an->rule : "(state)", anomaly_status_name(an->status), str_or(an->fault_class),
-              an->nodes ? " nodes=" : "", str_or(an->nodes), str_or(an->status_reason));
+              an->nodes ? " nodes=" : "", str_or(an->nodes), an->reported ? " by " : "", an->reported ? str_or(an->reporter) : "",
+              an->late ? " late" : "", str_or(an->status_reason));
         break;
     }
     case RESOURCE_ADVICE:
@@ -234,7 +238,7 @@ static void apply(struct event *ev)
     intents_init(&in);
     ev->now_us = now_us;
     ev->mono_us = now_us;
-    ev->principal = "script";
+    ev->principal = get("by", "script");
     if (fleet_apply(fleet, ev, &in, &err) < 0)
         print("  error %s %s: %s\n", adv_code_name(err.code), err.reason ? err.reason : "-", err.msg);
     for (size_t i = 0; i < in.n; i++)
@@ -446,6 +450,72 @@ static void do_action(struct event *ev)
     ev->u.action.outcome = get("outcome", NULL) != NULL;
     ev->u.action.command = adv_streq(get("outcome", ""), "ACCEPTED") ? COMMAND_ACCEPTED : COMMAND_REFUSED;
     ev->u.action.observed = OBSERVED_YES;
+    apply(ev);
+}
+
+/* Host names of "nodes=". */
+static size_t named(struct adv_hostlist *hl, const char *names[64])
+{
+    const char *nodes = get("nodes", NULL);
+    size_t n = 0;
+
+    if (nodes && adv_hostlist_parse(hl, nodes, NULL) == 0)
+        for (; n < adv_hostlist_count(hl); n++)
+            names[n] = adv_hostlist_nth(hl, n);
+    return n;
+}
+
+static void do_report_anomaly(struct event *ev)
+{
+    const char *r = get("retryable", "maybe"), *k = get("kind", "crash"), *names[64];
+    struct adv_hostlist *hl = adv_hostlist_new(64);
+    char name[RESOURCE_NAME_MAX];
+
+    ev->type = EV_REPORT_ANOMALY;
+    ev->u.anomaly.attempt_name = advice_name(ev->cluster, word(3), name);
+    ev->u.anomaly.kind = *k == 'h' ? ANOMALY_HANG : *k == 's' ? ANOMALY_STRAGGLER : ANOMALY_CRASH;
+    ev->u.anomaly.rule = get("rule", "r");
+    ev->u.anomaly.fault_class = get("class", "");
+    ev->u.anomaly.retryable = *r == 'y' ? RETRYABLE_YES : *r == 'n' ? RETRYABLE_NO : RETRYABLE_MAYBE;
+    ev->u.anomaly.excerpt = get("excerpt", "");
+    ev->u.anomaly.observe_us = num("at", 0) * 1000000;
+    ev->u.anomaly.nodes = names;
+    ev->u.anomaly.n_nodes = named(hl, names);
+    apply(ev);
+    (void) adv_hostlist_free(hl);
+}
+
+static void do_report_evidence(struct event *ev)
+{
+    struct adv_hostlist *hl = adv_hostlist_new(64);
+    const char *names[64];
+    char name[RESOURCE_NAME_MAX];
+
+    ev->type = EV_REPORT_EVIDENCE;
+    ev->u.evidence.attempt_name = advice_name(ev->cluster, word(3), name);
+    ev->u.evidence.source = get("source", "dcgm");
+    ev->u.evidence.kind = get("what", "ecc");
+    ev->u.evidence.weight_percent = (uint32_t) num("weight", 50);
+    ev->u.evidence.summary = get("summary", "");
+    ev->u.evidence.excerpt_ref = ev->u.evidence.excerpt_sha256 = "";
+    ev->u.evidence.window_start_us = num("from", 0) * 1000000;
+    ev->u.evidence.window_end_us = num("to", 0) * 1000000;
+    ev->u.evidence.observe_us = num("at", 0) * 1000000;
+    ev->u.evidence.nodes = names;
+    ev->u.evidence.n_nodes = named(hl, names);
+    apply(ev);
+    (void) adv_hostlist_free(hl);
+}
+
+static void do_report_progress(struct event *ev)
+{
+    char name[RESOURCE_NAME_MAX];
+
+    ev->type = EV_REPORT_PROGRESS;
+    ev->u.progress.attempt_name = advice_name(ev->cluster, word(3), name);
+    ev->u.progress.kind = finding_of(word(4));
+    ev->u.progress.step = strtoull(word(5), NULL, 10);
+    ev->u.progress.observe_us = num("at", 0) * 1000000;
     apply(ev);
 }
 
@@ -677,6 +747,12 @@ static void run_line(void)
         apply(&ev);
     } else if (adv_streq(verb, "approve") || adv_streq(verb, "reject")) {
         do_approval(&ev, *verb == 'a' ? APPROVAL_APPROVED : APPROVAL_REJECTED);
+    } else if (adv_streq(verb, "report-anomaly")) {
+        do_report_anomaly(&ev);
+    } else if (adv_streq(verb, "report-evidence")) {
+        do_report_evidence(&ev);
+    } else if (adv_streq(verb, "report-progress")) {
+        do_report_progress(&ev);
     } else if (adv_streq(verb, "verdict")) {
         do_verdict(&ev);
     } else if (adv_streq(verb, "status")) {

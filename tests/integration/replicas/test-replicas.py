@@ -171,6 +171,37 @@ def jobs_and_what_became_of_them_are_followed():
 
 # ---- agents and ownership --------------------------------------------------------------------------------------------
 
+def signals_are_taken_anywhere():
+    """A detector talks to the replica that does not own the cluster."""
+    class At:
+        def __init__(self, i):
+            self.r = fleet.r[i]
+
+        def channel(self, *a, **kw):
+            return self.r.channel(*a, **kw)
+
+    c = advstack.FakeCluster(api, At(B), "signals", api.MODE_ACT)
+    at(B, "signals")
+    c.job("1", "RUNNING")
+    reader = api.JobServiceStub(fleet.r[A].channel("reader:test"))
+    wait_for("the job at the other replica", lambda: [j for j in reader.ListJobs(
+        api.ListJobsRequest(parent="clusters/signals"), timeout=10).jobs])
+    s = api.SignalServiceStub(fleet.r[A].channel("detector:far"))
+    ask = api.ReportAnomalyRequest(ref=c.ref("1"), kind=api.ANOMALY_KIND_CRASH, rule="xid-79", nodes=["n2"],
+                                   excerpt="password=hunter2hunter2 é", request_id="far1")
+    an = s.ReportAnomaly(ask, timeout=20).anomaly
+    assert an.reporter == "detector:far" and list(an.nodes) == ["n2"] and "hunter2" not in an.excerpt, an
+    assert s.ReportAnomaly(ask, timeout=20).anomaly == an
+    assert api.SignalServiceStub(fleet.r[B].channel("detector:far")).ReportAnomaly(ask, timeout=20).anomaly == an
+    ev = s.ReportEvidence(api.ReportEvidenceRequest(ref=c.ref("1"), source="dcgm", kind="ecc"), timeout=20).evidence
+    assert s.ReportProgress(api.ReportProgressRequest(ref=c.ref("1"), step=5), timeout=20).attempt.last_step == 5
+    t = reader.GetJobTimeline(api.GetJobTimelineRequest(ref=c.ref("1")), timeout=10)  # who asked sees what it was told
+    assert [x.name for x in t.evidence] == [ev.name] and [x.name for x in t.anomalies] == [an.name], t
+    refused(lambda: s.ReportProgress(api.ReportProgressRequest(ref=c.ref("1"), step=5, request_id="far1"), timeout=20),
+            grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+    c.close()
+
+
 def ownership_goes_where_the_agent_is():
     fleet.create("moves", A)
     epochs = []
@@ -270,7 +301,7 @@ def no_grant_outlasts_the_ownership_behind_it():
         f.stop()
 
 
-cases = [every_replica_takes_writes_and_shows_them, errors_of_the_owner_reach_the_caller_of_another_replica,
+cases = [every_replica_takes_writes_and_shows_them, signals_are_taken_anywhere, errors_of_the_owner_reach_the_caller_of_another_replica,
          a_request_id_counts_at_every_replica, jobs_and_what_became_of_them_are_followed, a_watch_goes_on_at_another_replica, ownership_goes_where_the_agent_is,
          the_same_agent_need_not_wait_for_its_own_ghost, another_agent_does_not_take_a_cluster_away,
          an_agent_that_was_another_s_successor_waits_for_its_lease, no_grant_outlasts_the_ownership_behind_it]
