@@ -408,7 +408,7 @@ static const struct {
     { audit_service_methods, &audit_service_n }, { watch_service_methods, &watch_service_n },
     { entries_methods, &entries_n },             { policy_service_methods, &policy_service_n },
     { retention_methods, &retention_n },         { signal_service_methods, &signal_service_n },
-    { report_service_methods, &report_service_n },
+    { report_service_methods, &report_service_n }, { otlp_methods, &otlp_n },
 };
 
 const struct api_method *api_methods(size_t *ret_n)
@@ -548,6 +548,7 @@ void api_free(struct api *api)
         return;
     turn_unobserve(api->turn, &api->observer);
     turn_set_handoffs(api->turn, NULL, NULL);
+    otlp_free(api);
     logs_free(api);
     enrol_done(&api->enrol);
     (void) uv_timer_stop(&api->tick);

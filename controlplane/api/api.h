@@ -70,6 +70,7 @@ struct api_method {
     const ProtobufCMessageDescriptor *request, *response;
     enum api_role role; /* what a caller has to be; ROLE_NONE: nobody in particular, the request itself is the proof */
     size_t max_request_bytes;
+    bool gzip; /* a message may be compressed; its size is that of what comes out */
     bool arrives; /* begins with work: the transport lets only so many begin at one time */
     /* A pure read: runs while memory equals the store. Texts in the answer may be borrowed from the fleet. */
     int (*read)(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req, struct adv_arena *ar,
@@ -167,6 +168,8 @@ struct api {
     size_t n_sessions;
     struct retention *retention;    /* retention.c */
     struct append *appends;         /* audit_append.c */
+    struct export *exports;         /* otlp_service.c */
+    size_t n_exports;
     struct owner *owner;      /* NULL: everything is owned */
     struct pending *pending;  /* handoff.c */
     struct answer *early_answers; /* handoff.c */
@@ -178,9 +181,9 @@ struct api {
 
 extern const struct api_method fleet_service_methods[], job_service_methods[], advice_service_methods[],
     audit_service_methods[], watch_service_methods[], agent_service_methods[], entries_methods[],
-    policy_service_methods[], cert_methods[], retention_methods[], signal_service_methods[], report_service_methods[];
+    policy_service_methods[], cert_methods[], retention_methods[], signal_service_methods[], report_service_methods[], otlp_methods[];
 extern const size_t fleet_service_n, job_service_n, advice_service_n, audit_service_n, watch_service_n, agent_service_n,
-    entries_n, policy_service_n, cert_methods_n, retention_n, signal_service_n, report_service_n;
+    entries_n, policy_service_n, cert_methods_n, retention_n, signal_service_n, report_service_n, otlp_n;
 
 void agent_service_start(struct api *api);
 /* The cluster of a live session of this caller; NULL when there is none of that id. */
@@ -238,9 +241,14 @@ int logs_new(struct api *api);
 void logs_opened(struct api *api, const char *cluster);
 void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, const char *stream,
                 uint64_t offset, const void *bytes, size_t len, uint64_t dropped, int64_t observe_us);
+/* Whole lines of somebody who is not the agent and counts no offsets; @stream is a name that no agent uses. False: there are
+ * as many streams as there may be. */
+bool logs_append(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, const char *stream,
+                 const void *bytes, size_t len, int64_t observe_us);
 void logs_tick(struct api *api);
 void logs_changed(struct api *api); /* something was committed: findings that waited for it are tried again */
 void logs_free(struct api *api);
+void otlp_free(struct api *api);
 
 #define LOGS_SLICE_BYTES 32768
 /* Something that feeds logs_chunk(), in turn with all others. step() does about LOGS_SLICE_BYTES and says whether there

@@ -60,6 +60,7 @@ struct log_stream {
     struct watcher_scan *scan; /* NULL: begins with the next bytes */
     uint64_t at;               /* behind the last byte */
     uint64_t high;             /* behind the last byte that was had or counted as shed */
+    bool outside; /* not of the agent: it has no offsets of its own */
     bool begun;
     uint64_t shed;             /* not yet told */
     bool telling;
@@ -271,6 +272,7 @@ static void on_finding(void *ctx, const struct watcher_finding *f)
     ev->u.finding.job_id = ls->job_id;
     ev->u.finding.restart_count = ls->restart_count;
     ev->u.finding.stream = ls->stream;
+    ev->u.finding.outside = ls->outside;
     count(ls, 1);
     ls->refs++;
     DL_APPEND(ls->waiting, fe);
@@ -384,6 +386,18 @@ void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32
         watcher_scan_feed(ls->scan, offset, bytes, len, dropped, observe_us, &err) < 0)
         adv_warn("logs", "a piece of a log was not scanned", ADV_FS("cluster", cluster), ADV_FS("stream", ls->key),
                  ADV_FS("why", err.msg));
+}
+
+bool logs_append(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, const char *stream,
+                 const void *bytes, size_t len, int64_t observe_us)
+{
+    struct log_stream *ls = stream_get(api->logs, cluster, job_id, restart_count, stream);
+
+    if (!ls)
+        return false;
+    ls->outside = true;
+    logs_chunk(api, cluster, job_id, restart_count, stream, ls->at, bytes, len, 0, observe_us);
+    return true;
 }
 
 static void stream_drop(struct logs *l, struct log_stream *ls)

@@ -114,7 +114,7 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
     struct anomaly *an = NULL, *t;
     adv_auto_free char *named = named_nodes(in, ev);
     adv_auto_free char *nodes = blamed_nodes(in, a, ev->u.finding.blame, named);
-    bool ended = job_state_terminal(a->state), fresh = false;
+    bool ended = job_state_terminal(a->state), fresh = false, late = ev->u.finding.outside && fleet_too_late(a);
 
     DL_FOREACH (a->anomalies, t)
         if (!t->reported && adv_streq(str_or(t->rule), str_or(ev->u.finding.rule)))
@@ -123,6 +123,7 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
         const struct anomaly candidate = { .status = ANOMALY_SUSPICION,
                                            .precedence = ev->u.finding.precedence,
                                            .terminal = ev->u.finding.terminal,
+                                           .late = late,
                                            .nodes = nodes,
                                            .offset = ev->u.finding.offset,
                                            .rule = (char *) (uintptr_t) ev->u.finding.rule };
@@ -132,6 +133,7 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
         if (!an)
             return;
         fresh = true;
+        an->late = late;
         an->kind = ev->u.finding.anomaly;
         an->retryable = ev->u.finding.retryable;
         an->precedence = ev->u.finding.precedence;
@@ -149,16 +151,26 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
         (void) str_set(in, &an->excerpt, ev->u.finding.excerpt);
         (void) str_set(in, &an->excerpt_sha256, ev->u.finding.excerpt_sha256);
         (void) str_set(in, &an->reporter, "watcher");
-    } else if (ev->u.finding.offset <= an->last_offset && adv_streq(str_or(an->stream), str_or(ev->u.finding.stream))) {
+    } else if (late) {
+        an->repeats++;
+        fleet_touch_anomaly(in, an);
+        return;
+    } else if (!ev->u.finding.outside && ev->u.finding.offset <= an->last_offset && adv_streq(str_or(an->stream), str_or(ev->u.finding.stream))) {
         return; /* read again after a lost connection */
     } else {
         an->repeats++;
+        fresh = an->late && !ev->u.finding.outside; /* the agent read it, too: now it counts */
+        an->late = false;
         if (named && ev->u.finding.blame == BLAME_NODE)
             merge_nodes(in, an, &an->named, named);
         if (nodes)
             merge_nodes(in, an, &an->nodes, nodes);
     }
     an->last_offset = ev->u.finding.offset;
+    if (late) {
+        fleet_anomaly_told(in, an, ev);
+        return;
+    }
     if (fresh || (an->status == ANOMALY_WITHDRAWN && !ended)) {
         an->step_at = a->last_step;
         an->progress_after = an->regained = 0;

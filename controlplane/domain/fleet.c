@@ -235,6 +235,8 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
                                       str_or(ev->u.finding.job_id), ev->u.finding.restart_count);
         if (fleet_switched_off(a->job))
             break;
+        if (ev->u.finding.outside && ev->u.finding.kind == FINDING_PROGRESS)
+            a->steps_reported++;
         if (ev->u.finding.kind == FINDING_SIGNATURE)
             fleet_apply_signature(f, in, a, ev);
         else

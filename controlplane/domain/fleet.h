@@ -234,6 +234,7 @@ struct event {
             const char *excerpt;
             const char *excerpt_sha256;
             int64_t observe_us;
+            bool outside; /* not the agent's own reading of the log: it may come late, and its silence means nothing */
         } finding;
         struct {
             const char *job_id;

@@ -148,6 +148,10 @@ int64_t fleet_approval_until(const struct advice *ad);
 void fleet_approval_expire(struct intents *in, struct advice *ad, const struct event *ev);
 
 /* signals.c */
+/* Judged, or past: whatever somebody outside says now comes too late for a decision. */
+bool fleet_too_late(const struct attempt *a);
+/* Gives a status to what is told only. */
+void fleet_anomaly_told(struct intents *in, struct anomaly *an, const struct event *ev);
 int fleet_apply_report_anomaly(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err);
 int fleet_apply_report_evidence(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err);
 int fleet_apply_report_progress(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,

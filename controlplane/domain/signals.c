@@ -97,8 +97,7 @@ struct anomaly *fleet_find_report(const struct attempt *a, const char *reporter,
     return NULL;
 }
 
-/* Judged, or past: whatever is said now comes too late for a decision. */
-static bool too_late(const struct attempt *a)
+bool fleet_too_late(const struct attempt *a)
 {
     return !fleet_is_last(a) || a->job->gone || (a->advice && job_state_terminal(a->state));
 }
@@ -133,7 +132,7 @@ static struct anomaly *new_report(struct fleet *f, struct intents *in, struct at
                                        .terminal = ev->u.anomaly.kind != ANOMALY_STRAGGLER,
                                        .precedence = PRECEDENCE,
                                        .reported = true,
-                                       .late = too_late(a),
+                                       .late = fleet_too_late(a),
                                        .named = (char *) (uintptr_t) named,
                                        .rule = (char *) (uintptr_t) ev->u.anomaly.rule };
     struct anomaly *an = fleet_make_room(in, a, &candidate) ? fleet_anomaly_add(f, in, a, ev) : NULL;
@@ -159,6 +158,17 @@ static struct anomaly *new_report(struct fleet *f, struct intents *in, struct at
     return an;
 }
 
+void fleet_anomaly_told(struct intents *in, struct anomaly *an, const struct event *ev)
+{
+    enum job_state s = an->attempt->state;
+
+    if (job_state_terminal(s) && !job_state_failed(s))
+        fleet_anomaly_status(in, an, ANOMALY_WITHDRAWN, ev, "the attempt had ended otherwise");
+    else
+        fleet_anomaly_status(in, an, job_state_terminal(s) ? ANOMALY_CONFIRMED : ANOMALY_WITHDRAWN, ev,
+                             "reported when the attempt was judged or past; no advice changed");
+}
+
 /* What it is now: open, or told only. */
 static void open_report(struct fleet *f, struct intents *in, struct anomaly *an, const struct event *ev)
 {
@@ -167,11 +177,8 @@ static void open_report(struct fleet *f, struct intents *in, struct anomaly *an,
 
     an->step_at = a->last_step;
     an->progress_after = an->regained = 0;
-    if (ended && !job_state_failed(a->state)) {
-        fleet_anomaly_status(in, an, ANOMALY_WITHDRAWN, ev, "the attempt had ended otherwise");
-    } else if (an->late) {
-        fleet_anomaly_status(in, an, ended ? ANOMALY_CONFIRMED : ANOMALY_WITHDRAWN, ev,
-                             "reported when the attempt was judged or past; no advice changed");
+    if (an->late || (ended && !job_state_failed(a->state))) {
+        fleet_anomaly_told(in, an, ev);
     } else {
         adv_auto_free char *why = fleet_strf(in, "%s reported it", str_or(an->reporter));
         fleet_anomaly_status(in, an, ANOMALY_SUSPICION, ev, str_or(why));
@@ -206,7 +213,7 @@ int fleet_apply_report_anomaly(struct fleet *f, struct intents *in, struct clust
         return in->oom ? 0 : no_room(a, err);
     if (!fresh) {
         an->repeats++;
-        if (named && !too_late(a)) { /* what it names now counts, too; what it blamed before stands */
+        if (named && !fleet_too_late(a)) { /* what it names now counts, too; what it blamed before stands */
             an->blame = BLAME_NODE;
             fleet_anomaly_names(in, an, named);
         }
@@ -215,7 +222,7 @@ int fleet_apply_report_anomaly(struct fleet *f, struct intents *in, struct clust
     fleet_attribute(in, a);
     fleet_audit(in, c, ev, observe_us, "signal.anomaly", attempt_resource_name(a, name), "%s %s%s%s%s", an->rule,
                 str_or(an->fault_class), fresh ? "" : " again", an->nodes ? ", blames " : "", str_or(an->nodes));
-    if (fresh || (an->status == ANOMALY_WITHDRAWN && !job_state_terminal(a->state) && !too_late(a)))
+    if (fresh || (an->status == ANOMALY_WITHDRAWN && !job_state_terminal(a->state) && !fleet_too_late(a)))
         open_report(f, in, an, ev);
     return 0;
 }

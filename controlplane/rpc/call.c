@@ -31,6 +31,7 @@
 #include "common/utf8.h"
 #include "controlplane/rpc/accept.h"
 #include "controlplane/rpc/door.h"
+#include "controlplane/rpc/inflate.h"
 #include "controlplane/rpc/internal.h"
 
 #define WINDOW_BYTES (64 << 10) /* of a stream: what a client may send before anybody reads */
@@ -429,13 +430,32 @@ static bool client_streams(const struct rpc_call *call)
     return call->method->kind == RPC_CLIENT_STREAM || call->method->kind == RPC_BIDI;
 }
 
+static int decode_flat(struct rpc_call *call, grpc_slice flat, bool gzip, ProtobufCMessage **ret,
+                       struct adv_err *err)
+{
+    adv_auto_free uint8_t *plain = NULL;
+    const uint8_t *bytes = GRPC_SLICE_START_PTR(flat);
+    size_t len = GRPC_SLICE_LENGTH(flat);
+
+    if (gzip) {
+        int r = rpc_inflate(bytes, len, call->method->max_request_bytes, &plain, &len, err);
+
+        if (r < 0)
+            return r;
+        bytes = plain;
+    }
+    return rpc_door_decode(call->method->request, bytes, len, &call->arena, ret, err);
+}
+
 static int decode(struct rpc_call *call, grpc_byte_buffer *bb, ProtobufCMessage **ret,
                   struct adv_err *err)
 {
     size_t len = grpc_byte_buffer_length(bb);
     grpc_byte_buffer_reader reader;
+    bool gzip = bb->type == GRPC_BB_RAW && bb->data.raw.compression == GRPC_COMPRESS_GZIP &&
+                call->method->gzip;
 
-    if (bb->type != GRPC_BB_RAW || bb->data.raw.compression != GRPC_COMPRESS_NONE)
+    if (bb->type != GRPC_BB_RAW || (bb->data.raw.compression != GRPC_COMPRESS_NONE && !gzip))
         return adv_err_set_reason(err, ADV_UNIMPLEMENTED, "COMPRESSION_NOT_SUPPORTED",
                                   "compressed messages are not accepted, send them plain");
     if (len > call->method->max_request_bytes)
@@ -444,19 +464,16 @@ static int decode(struct rpc_call *call, grpc_byte_buffer *bb, ProtobufCMessage 
                                   call->method->max_request_bytes);
     call->srv->stats.messages_in++;
     call->srv->stats.bytes_in += len;
-    if (bb->data.raw.slice_buffer.count == 1) {
-        grpc_slice *s = &bb->data.raw.slice_buffer.slices[0];
-
-        return rpc_door_decode(call->method->request, GRPC_SLICE_START_PTR(*s),
-                               GRPC_SLICE_LENGTH(*s), &call->arena, ret, err);
-    }
+    if (bb->data.raw.slice_buffer.count == 1)
+        return decode_flat(call, bb->data.raw.slice_buffer.slices[0], gzip, ret, err);
+    /* the reader would inflate by itself, without a limit */
+    bb->data.raw.compression = GRPC_COMPRESS_NONE;
     if (!grpc_byte_buffer_reader_init(&reader, bb))
         return adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "MALFORMED_MESSAGE",
                                   "message cannot be read");
     grpc_slice flat = grpc_byte_buffer_reader_readall(&reader);
     grpc_byte_buffer_reader_destroy(&reader);
-    int r = rpc_door_decode(call->method->request, GRPC_SLICE_START_PTR(flat),
-                            GRPC_SLICE_LENGTH(flat), &call->arena, ret, err);
+    int r = decode_flat(call, flat, gzip, ret, err);
     grpc_slice_unref(flat);
     return r;
 }

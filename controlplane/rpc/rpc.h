@@ -62,6 +62,7 @@ struct rpc_method {
     void (*on_closed)(struct rpc_call *call, bool cancelled);
     bool arrives;               /* its connection counts as new until rpc_call_arrived() */
     size_t max_request_bytes;   /* 0: rpc_config.max_request_bytes */
+    bool gzip;                  /* messages may come compressed; the limit is on what comes out */
     size_t send_queue_bytes;    /* 0: rpc_config.send_queue_bytes */
     size_t send_queue_messages; /* 0: rpc_config.send_queue_messages */
     void *user;                 /* for the handler: rpc_call_method(call)->user */

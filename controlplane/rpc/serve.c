@@ -390,6 +390,7 @@ int serve_new(uv_loop_t *loop, struct api *api, struct auth *auth, const struct 
             .on_writable = on_writable,
             .on_closed = on_closed,
             .max_request_bytes = m[i].max_request_bytes,
+            .gzip = m[i].gzip,
             .arrives = m[i].arrives,
             .send_queue_bytes = API_STREAM_QUEUE_BYTES,
             .send_queue_messages = API_STREAM_QUEUE_BYTES, /* a message is at least a byte: the bytes limit it */

@@ -13,7 +13,7 @@
  *   nodes CLUSTER HOSTLIST            nodes of the cluster, sent with the next state
  *   state CLUSTER instance= [full=1] [gone=JOB] job=ID state= [restarts=] [submit=] [end=] [exit=] [signal=] [nodes=]
  *         [comment=] [user=] [batch=0] [requeueable=0] [held=1] [inc=]
- *   log CLUSTER JOB/N signature rule= class= retryable= precedence= [terminal=0] [blame=node] [nodes=] [offset=] [kind=hang]
+ *   log CLUSTER JOB/N signature rule= class= retryable= precedence= [terminal=0] [blame=node] [nodes=] [offset=] [kind=hang] [outside=1]
  *   log CLUSTER JOB/N progress|checkpoint|resumed STEP | log CLUSTER JOB/N finished
  *   telemetry CLUSTER JOB/N STATE [reason=]
  *   exclude CLUSTER NODE [reason=] [expire=SECONDS] | lift CLUSTER NODE [reason=]
@@ -374,6 +374,7 @@ static void do_log(struct event *ev)
     ev->u.finding.job_id = job;
     ev->u.finding.kind = finding_of(word(4));
     ev->u.finding.observe_us = now_us;
+    ev->u.finding.outside = num("outside", 0) != 0;
     if (ev->u.finding.kind != FINDING_SIGNATURE) {
         ev->u.finding.step = ev->u.finding.kind == FINDING_FINISHED ? 0 : strtoull(word(5), NULL, 10);
     } else {
