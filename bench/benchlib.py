@@ -35,6 +35,7 @@ class Figures:
         self.parser = argparse.ArgumentParser(description=about)
         self.parser.add_argument("--check", action="store_true", help="exit 1 when a figure misses its target")
         self.missed = []
+        self.judges = True
 
     def parse(self):
         self.args = self.parser.parse_args()
@@ -42,10 +43,16 @@ class Figures:
 
     def show(self, name, value, unit, most=None, least=None):
         print(f"{name} {value:.3f} {unit}", flush=True)
+        if not self.judges:
+            return
         if most is not None and value > most:
             self.missed.append(f"{name} is {value:.3f} {unit}, target at most {most}")
         if least is not None and value < least:
             self.missed.append(f"{name} is {value:.3f} {unit}, target at least {least}")
+
+    def cannot(self, name, why):
+        """A figure that this machine does not allow to take: said, and no miss."""
+        print(f"# not measured: {name}: {why}", flush=True)
 
     def spread(self, name, values, unit, **limits):
         """Median and 95th percentile; the limits hold for the latter."""

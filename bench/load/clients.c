@@ -366,6 +366,114 @@ void cmd_unwatch(void)
     command_done();
 }
 
+/* ---- how late a watcher is told --------------------------------------------------------------------------------- */
+
+static struct {
+    struct link *link;
+    uv_timer_t timer;
+    bool timer_ready;
+    char name[64];
+    Advisor__V1__Mode mode; /* the one that is waited for */
+    int64_t sent_us, period_us;
+    unsigned told, wanted;
+    struct samples latency;
+} la;
+
+static void lag_change_closed(void *ctx, struct link_call *c, const struct wire_status *st)
+{
+    if (st->code != ADV_OK)
+        die("a change of the mode: %s: %s", adv_code_name((int) st->code), st->message);
+}
+
+static const struct link_call_ops lag_change_ops = { one_message, lag_change_closed };
+
+static void lag_change(uv_timer_t *t)
+{
+    Advisor__V1__SetClusterModeRequest m = ADVISOR__V1__SET_CLUSTER_MODE_REQUEST__INIT;
+    static struct one unused;
+    const uint8_t *bytes;
+    size_t n;
+
+    la.mode = la.mode == ADVISOR__V1__MODE__MODE_ACT ? ADVISOR__V1__MODE__MODE_OBSERVE : ADVISOR__V1__MODE__MODE_ACT;
+    m.name = la.name;
+    m.mode = la.mode;
+    bytes = pack(&m.base, &n);
+    la.sent_us = now_us();
+    link_send(link_call(la.link, "/advisor.v1.FleetService/SetClusterMode", &lag_change_ops, &unused), bytes, n, true);
+    link_flush(la.link);
+}
+
+static void lag_next(void)
+{
+    int64_t left = la.sent_us + la.period_us - now_us();
+
+    (void) uv_timer_start(&la.timer, lag_change, left > 0 ? (uint64_t) left / 1000 : 0, 0);
+}
+
+static void lag_message(void *ctx, struct link_call *c, const uint8_t *data, size_t len)
+{
+    Advisor__V1__WatchResponse *m = advisor__v1__watch_response__unpack(NULL, len, data);
+    bool synced, changed;
+
+    if (!m)
+        die("a watch's message cannot be read");
+    synced = m->type == ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_SYNCED;
+    changed = m->type == ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_CHANGED && la.sent_us &&
+              m->resource_case == ADVISOR__V1__WATCH_RESPONSE__RESOURCE_CLUSTER_RESOURCE && m->cluster_resource->mode == la.mode;
+    advisor__v1__watch_response__free_unpacked(m, NULL);
+    if (changed) {
+        samples_add(&la.latency, now_us() - la.sent_us);
+        la.told++;
+    }
+    if (la.told == la.wanted) {
+        la.link = link_close(la.link);
+        samples_show(&la.latency, "lag_ms");
+        command_done();
+    } else if (synced || changed) {
+        lag_next();
+    }
+}
+
+static void lag_closed(void *ctx, struct link_call *c, const struct wire_status *st)
+{
+    die("the watch was ended: %s: %s", adv_code_name((int) st->code), st->message);
+}
+
+static const struct link_call_ops lag_ops = { lag_message, lag_closed };
+
+static void lag_ready(void *ctx)
+{
+    Advisor__V1__WatchRequest q = ADVISOR__V1__WATCH_REQUEST__INIT;
+    Advisor__V1__ResourceKind kind = ADVISOR__V1__RESOURCE_KIND__RESOURCE_KIND_CLUSTER;
+    const uint8_t *bytes;
+    size_t n;
+
+    q.parent = la.name;
+    q.kinds = &kind;
+    q.n_kinds = 1;
+    bytes = pack(&q.base, &n);
+    link_send(link_call(la.link, "/advisor.v1.WatchService/Watch", &lag_ops, NULL), bytes, n, true);
+}
+
+static const struct link_ops lag_link_ops = { lag_ready, probe_lost };
+
+/* lag rate=R count=N cluster=C: N changes of a cluster's mode, at most R a second, each timed until a watcher is told. */
+void cmd_lag(void)
+{
+    char id[32];
+
+    (void) snprintf(la.name, sizeof(la.name), "clusters/%s", cluster_id((unsigned) arg("cluster", 0), id));
+    la.period_us = 1000000 / arg("rate", 50);
+    la.wanted = (unsigned) arg("count", 100);
+    la.told = 0;
+    la.sent_us = 0;
+    la.mode = ADVISOR__V1__MODE__MODE_ACT;
+    if (!la.timer_ready)
+        (void) uv_timer_init(load.loop, &la.timer);
+    la.timer_ready = true;
+    la.link = link_open(&load.env, load.admin, false, &lag_link_ops, NULL);
+}
+
 /* ---- bare handshakes -------------------------------------------------------------------------------------------- */
 
 static struct {

@@ -25,7 +25,7 @@ static const struct {
 } commands[] = {
     { "clusters", cmd_clusters }, { "agents", cmd_agents }, { "storm", cmd_storm },     { "changes", cmd_changes },
     { "advice", cmd_advice },     { "commits", cmd_commits }, { "unary", cmd_unary },   { "probe", cmd_probe },
-    { "watch", cmd_watch },       { "unwatch", cmd_unwatch }, { "bare", cmd_bare },     { "fdatasync", cmd_fdatasync },
+    { "watch", cmd_watch },       { "unwatch", cmd_unwatch }, { "lag", cmd_lag },         { "bare", cmd_bare },     { "fdatasync", cmd_fdatasync },
 };
 
 void die(const char *fmt, ...)

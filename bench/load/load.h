@@ -54,6 +54,7 @@ void cmd_unary(void);
 void cmd_probe(void);
 void cmd_watch(void);
 void cmd_unwatch(void);
+void cmd_lag(void);
 void cmd_bare(void);
 void cmd_fdatasync(void);
 

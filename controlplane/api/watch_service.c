@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <utlist.h>
 
+#include "common/buf.h"
 #include "common/clock.h"
 #include "common/digest.h"
 #include "common/num.h"
@@ -26,6 +27,8 @@
  * "writable" wakes the watch again. */
 #define QUEUE_HIGH_BYTES (3 * (API_STREAM_QUEUE_BYTES / 4))
 
+#define NAMES_MAX_BYTES (1u << 30) /* more objects than a fleet has */
+
 /* Audit events read at once, for one watch. */
 #define AUDIT_AHEAD 64
 
@@ -35,9 +38,10 @@ struct watch {
     char cluster[65]; /* "" for all */
     char filter[17];  /* hash of kinds, cluster, principal and its rights */
     uint64_t rights;  /* of the caller when it began */
-    char **names;     /* what existed at the start: "<cluster>/<key>" */
-    uint8_t *name_kinds;
-    size_t n_names, next_name;
+    /* What existed at the start, until it is sent: of each its kind, a byte, "<cluster>" and "<key>". A watcher of a
+     * large fleet has some hundred thousand of them. */
+    struct adv_buf names;
+    size_t next_name; /* its place */
     bool synced;
     bool begun;
     uint64_t seq; /* of the last change looked at */
@@ -62,10 +66,7 @@ static void audit_clear(struct watch *w)
 
 static void watch_free(struct watch *w)
 {
-    for (size_t i = 0; i < w->n_names; i++)
-        free(w->names[i]);
-    free(w->names);
-    free(w->name_kinds);
+    adv_buf_done(&w->names);
     audit_clear(w);
     free(w);
 }
@@ -344,14 +345,16 @@ static void pump(struct api *api, struct watch *w)
     if (!w->begun || w->call->ops->ended(w->call) || ended_by_rights(w))
         return;
     while (r == 0 && w->call->ops->queued_bytes(w->call) < QUEUE_HIGH_BYTES) {
-        if (w->next_name < w->n_names) {
-            size_t i = w->next_name++;
-            char *slash = strchr(w->names[i], '/');
-            *slash = '\0';
-            r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_STATE,
-                           (enum resource_kind) w->name_kinds[i], w->names[i], slash + 1, 0, 0, false);
+        if (w->next_name < w->names.len) {
+            enum resource_kind kind = (enum resource_kind) w->names.data[w->next_name];
+            const char *cluster = w->names.data + w->next_name + 1, *key = cluster + strlen(cluster) + 1;
+            w->next_name = (size_t) (key + strlen(key) + 1 - w->names.data);
+            r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_STATE, kind, cluster, key, 0, 0,
+                           false);
         } else if (!w->synced) {
             w->synced = true;
+            adv_buf_done(&w->names);
+            w->next_name = 0;
             r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_SYNCED, RESOURCE_NONE, "", "", 0,
                            w->seq, true);
         } else if ((ch = watchlog_after(log, w->seq, &gone))) {
@@ -374,65 +377,52 @@ static void pump(struct api *api, struct watch *w)
 
 /* ---- the start -------------------------------------------------------------------------------------------------- */
 
-static bool add_name(struct watch *w, size_t *cap, enum resource_kind kind, const struct cluster *c, const void *object)
+static bool add_name(struct watch *w, enum resource_kind kind, const struct cluster *c, const void *object)
 {
-    char key[RESOURCE_KEY_MAX], *name = NULL;
+    char text[RESOURCE_KEY_MAX];
+    const char *key;
 
     if (!w->kinds[kind])
         return true;
-    if (w->n_names == *cap) {
-        size_t want = *cap ? *cap * 2 : 64;
-        char **v = realloc(w->names, want * sizeof(*v));
-        uint8_t *k;
-        if (!v)
-            return false;
-        w->names = v;
-        k = realloc(w->name_kinds, want);
-        if (!k)
-            return false;
-        w->name_kinds = k;
-        *cap = want;
-    }
-    if (asprintf(&name, "%s/%s", c->name, resource_key(kind, object, key)) < 0)
-        return false;
-    w->name_kinds[w->n_names] = (uint8_t) kind;
-    w->names[w->n_names++] = name;
-    return true;
+    key = resource_key(kind, object, text);
+    return adv_buf_append_byte(&w->names, (uint8_t) kind) == 0 &&
+           adv_buf_append(&w->names, c->name, strlen(c->name) + 1) == 0 &&
+           adv_buf_append(&w->names, key, strlen(key) + 1) == 0;
 }
 
-static bool collect_job(struct watch *w, size_t *cap, const struct job *j)
+static bool collect_job(struct watch *w, const struct job *j)
 {
     const struct cluster *c = j->cluster;
     const struct anomaly *an;
     const struct action *ac;
     const struct evidence *ev;
 
-    if (!add_name(w, cap, RESOURCE_JOB, c, j))
+    if (!add_name(w, RESOURCE_JOB, c, j))
         return false;
     for (uint32_t i = 0; i < j->n_attempts; i++) {
         const struct attempt *a = j->attempts[i];
-        if (!add_name(w, cap, RESOURCE_ATTEMPT, c, a))
+        if (!add_name(w, RESOURCE_ATTEMPT, c, a))
             return false;
         DL_FOREACH (a->anomalies, an)
-            if (!add_name(w, cap, RESOURCE_ANOMALY, c, an))
+            if (!add_name(w, RESOURCE_ANOMALY, c, an))
                 return false;
-        if (a->advice && !add_name(w, cap, RESOURCE_ADVICE, c, a->advice))
+        if (a->advice && !add_name(w, RESOURCE_ADVICE, c, a->advice))
             return false;
         DL_FOREACH (a->actions, ac)
-            if (!add_name(w, cap, RESOURCE_ACTION, c, ac))
+            if (!add_name(w, RESOURCE_ACTION, c, ac))
                 return false;
         DL_FOREACH (a->evidence, ev)
-            if (!add_name(w, cap, RESOURCE_EVIDENCE, c, ev))
+            if (!add_name(w, RESOURCE_EVIDENCE, c, ev))
                 return false;
     }
     return true;
 }
 
-static bool collect_entries(struct watch *w, size_t *cap, const struct cluster *c)
+static bool collect_entries(struct watch *w, const struct cluster *c)
 {
     for (int k = RESOURCE_NONE; k < RESOURCE_KIND_END_; k++)
         for (const struct entry *e = c->entries[k]; e; e = e->hh.next)
-            if (entry_current(e) && !add_name(w, cap, (enum resource_kind) k, c, e))
+            if (entry_current(e) && !add_name(w, (enum resource_kind) k, c, e))
                 return false;
     return true;
 }
@@ -440,24 +430,23 @@ static bool collect_entries(struct watch *w, size_t *cap, const struct cluster *
 static bool collect(struct api *api, struct watch *w)
 {
     const struct fleet *f = turn_fleet(api->turn);
-    size_t cap = 0;
 
-    if (!w->cluster[0] && !collect_entries(w, &cap, f->global))
+    if (!w->cluster[0] && !collect_entries(w, f->global))
         return false;
 
     for (struct cluster *c = f->clusters; c; c = c->hh.next) {
         if ((w->cluster[0] && !adv_streq(w->cluster, c->name)) ||
             !api_may_see_cluster(&w->call->caller, c->name))
             continue;
-        if (!add_name(w, &cap, RESOURCE_CLUSTER, c, c))
+        if (!add_name(w, RESOURCE_CLUSTER, c, c))
             return false;
         for (struct node *n = c->nodes; n; n = n->hh.next)
-            if (!add_name(w, &cap, RESOURCE_NODE, c, n))
+            if (!add_name(w, RESOURCE_NODE, c, n))
                 return false;
-        if (!collect_entries(w, &cap, c))
+        if (!collect_entries(w, c))
             return false;
         for (struct job *j = c->jobs_by_uid; j; j = j->hh_uid.next)
-            if (api_may_see_job(&w->call->caller, j) && !collect_job(w, &cap, j))
+            if (api_may_see_job(&w->call->caller, j) && !collect_job(w, j))
                 return false;
     }
     return true;
@@ -547,6 +536,7 @@ static void watch_open(struct api_call *call)
         call->ops->fail(call, &err);
         return;
     }
+    adv_buf_init(&w->names, NAMES_MAX_BYTES);
     w->call = call;
     w->sent_mono_us = adv_mono_us();
     call->user = w;

@@ -78,6 +78,7 @@ struct rpc_server {
     void *stopped_user;
 
     struct rpc_cert *certs; /* peer.c: of clients */
+    struct rpc_cert *newest_cert; /* one of these, or NULL */
     struct rpc_health *health;
     struct rpc_reflection *reflection;
     struct rpc_reset_peer *reset_peers; /* resets.c */

@@ -30,6 +30,8 @@ struct names {
 struct rpc_cert {
     unsigned refs; /* the table's is one */
     uint8_t key[ADV_SHA256_LEN];
+    char *pem; /* what the key is the digest of */
+    size_t pem_len;
     uint64_t tls_generation;
     char *common_name;
     struct names *sans, *uris;
@@ -49,6 +51,7 @@ static void cert_unref(struct rpc_cert *c)
 {
     if (!c || --c->refs > 0)
         return;
+    free(c->pem);
     free(c->common_name);
     free(c->sans);
     free(c->uris);
@@ -108,10 +111,14 @@ static struct rpc_cert *cert_new(const grpc_auth_context *ctx, const grpc_auth_p
         return NULL;
     c->refs = 1;
     c->tls_generation = rpc_tls_generation(tls);
+    c->pem = malloc(pem->value_length + 1);
+    if (c->pem)
+        memcpy(c->pem, pem->value, pem->value_length);
+    c->pem_len = pem->value_length;
     c->common_name = copy(first(ctx, GRPC_X509_CN_PROPERTY_NAME));
     c->sans = collect(ctx, GRPC_X509_SAN_PROPERTY_NAME);
     c->uris = collect(ctx, GRPC_PEER_URI_PROPERTY_NAME);
-    if (c->common_name && c->sans && c->uris &&
+    if (c->pem && c->common_name && c->sans && c->uris &&
         rpc_cert_read(pem->value, pem->value_length, rpc_tls_second_ca(tls), &c->facts, NULL) == 0)
         return c;
     cert_unref(c);
@@ -119,16 +126,32 @@ static struct rpc_cert *cert_new(const grpc_auth_context *ctx, const grpc_auth_p
 }
 
 /* The caller's reference. NULL: no memory, or nothing that can be read: then nobody is known. */
+/* The one that was asked for last, if it is that again: a busy client's calls come one after the other. */
+static struct rpc_cert *same_again(const struct rpc_server *srv, const grpc_auth_property *pem)
+{
+    struct rpc_cert *c = srv->newest_cert;
+
+    if (!c || c->tls_generation != rpc_tls_generation(srv->tls) || c->pem_len != pem->value_length ||
+        memcmp(c->pem, pem->value, c->pem_len) != 0)
+        return NULL;
+    c->refs++;
+    return c;
+}
+
+/* The caller's reference. NULL: no memory. */
 static struct rpc_cert *cert_of(struct rpc_server *srv, const grpc_auth_context *ctx, const grpc_auth_property *pem)
 {
     struct rpc_cert *c = NULL, *oldest;
     uint8_t key[ADV_SHA256_LEN];
 
+    if ((c = same_again(srv, pem)))
+        return c;
     if (adv_sha256(pem->value, pem->value_length, key, NULL) < 0)
         return NULL;
     HASH_FIND(hh, srv->certs, key, sizeof(key), c);
     if (c) {
         HASH_DELETE(hh, srv->certs, c); /* put back below, as the newest */
+        srv->newest_cert = NULL;
         if (c->tls_generation != rpc_tls_generation(srv->tls)) {
             cert_unref(c);
             c = NULL;
@@ -141,6 +164,7 @@ static struct rpc_cert *cert_of(struct rpc_server *srv, const grpc_auth_context 
     if (!c->hh.tbl) /* no memory for the table: the reference is the caller's alone */
         return c;
     c->refs++;
+    srv->newest_cert = c;
     if (HASH_COUNT(srv->certs) > CERTS_KEPT) {
         oldest = srv->certs;
         HASH_DELETE(hh, srv->certs, oldest);
@@ -153,6 +177,7 @@ void rpc_certs_free(struct rpc_server *srv)
 {
     struct rpc_cert *c, *next;
 
+    srv->newest_cert = NULL;
     HASH_ITER(hh, srv->certs, c, next) {
         HASH_DELETE(hh, srv->certs, c);
         cert_unref(c);
