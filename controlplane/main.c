@@ -29,18 +29,66 @@ struct daemon {
     struct api *api;
     struct serve *serve;
     uv_signal_t term, intr, hup;
+    struct turn_observer store_seen; /* for health */
+    uv_timer_t calm;
+    uint64_t loaded_at; /* newest change when the store was loaded again */
     bool stopping;
 };
+
+#define CALM_MS 10000
 
 static const struct advisord_config *values(const struct daemon *d)
 {
     return adv_config_values(d->config);
 }
 
+/* grpc.health.v1 says whether to come here: not while the store cannot be written. Nobody who was sent elsewhere would
+ * try, so besides a commit that went through, CALM_MS without a failure after the store was loaded count as well. */
+static void set_health(struct daemon *d, bool serving)
+{
+    struct adv_err err = { 0 };
+
+    if (d->serve && !d->stopping && rpc_health_set(serve_server(d->serve), "", serving, &err) < 0)
+        adv_warn("main", "health is not told", ADV_FS("why", err.msg));
+}
+
+static void store_written(struct turn_observer *o)
+{
+    struct daemon *d = ADV_CONTAINER_OF(o, struct daemon, store_seen);
+
+    if (turn_watchlog(d->turn)->last == d->loaded_at)
+        return; /* a turn that had nothing to store */
+    (void) uv_timer_stop(&d->calm);
+    set_health(d, true);
+}
+
+static void store_lost(struct turn_observer *o)
+{
+    struct daemon *d = ADV_CONTAINER_OF(o, struct daemon, store_seen);
+
+    (void) uv_timer_stop(&d->calm);
+    set_health(d, false);
+}
+
+static void calm_cb(uv_timer_t *h)
+{
+    set_health(h->data, true);
+}
+
+static void store_loaded(struct turn_observer *o)
+{
+    struct daemon *d = ADV_CONTAINER_OF(o, struct daemon, store_seen);
+
+    d->loaded_at = turn_watchlog(d->turn)->last;
+    if (!d->stopping)
+        (void) uv_timer_start(&d->calm, calm_cb, CALM_MS, 0);
+}
+
 static void turn_stopped(void *arg)
 {
     struct daemon *d = arg;
 
+    uv_close((uv_handle_t *) &d->calm, NULL);
     d->serve = serve_free(d->serve);
     d->auth = auth_free(d->auth);
     api_free(d->api);
@@ -72,6 +120,7 @@ static void on_stop(uv_signal_t *h, int signum)
     if (d->stopping)
         _exit(128 + signum);
     d->stopping = true;
+    (void) uv_timer_stop(&d->calm);
     adv_info("main", "stopping", ADV_FI("signal", signum));
     api_stop(d->api);
     serve_stop(d->serve, (int) values(d)->stop_grace_ms, serve_stopped, d);
@@ -210,6 +259,14 @@ static int start(struct daemon *d, struct adv_err *err)
     return 0;
 }
 
+static void start_health(struct daemon *d)
+{
+    d->store_seen = (struct turn_observer) { .changed = store_written, .reset = store_lost, .loaded = store_loaded };
+    (void) uv_timer_init(d->loop, &d->calm);
+    d->calm.data = d;
+    turn_observe(d->turn, &d->store_seen);
+}
+
 static void start_signals(struct daemon *d)
 {
     (void) uv_signal_init(d->loop, &d->term);
@@ -244,6 +301,7 @@ int main(int argc, char **argv)
         adv_error("main", "cannot start", ADV_FS("why", err.msg));
         _exit(1); /* nothing was promised yet; half-built parts go with the process */
     }
+    start_health(&d);
     start_signals(&d);
     adv_info("main", "serving", ADV_FS("version", ADVISOR_VERSION), ADV_FS("store", store_uuid(d.store)),
              ADV_FS("rules", watcher_rules_version(d.rules)), ADV_FI("port", rpc_server_port(serve_server(d.serve), 0)),

@@ -64,6 +64,7 @@ struct turn {
     struct turn_event tick;
     bool tick_queued;
     char why[160]; /* the store is away */
+    const char *why_reason;
     int handles;   /* to be closed */
     void (*stop_done)(void *);
     void *stop_arg;
@@ -74,13 +75,22 @@ static void maybe_stopped(struct turn *t);
 static void go_offline(struct turn *t, const struct adv_err *why);
 static void retry_cb(uv_timer_t *h);
 
+/* What a caller is told: people look elsewhere for room than for a server. */
+static const char *reason_of(const struct adv_err *why)
+{
+    if (adv_streq(str_or(why->reason), "STORE_FULL"))
+        return "STORE_FULL";
+    if (adv_streq(str_or(why->reason), "STORE_READ_ONLY"))
+        return "STORE_READ_ONLY";
+    return "STORE_UNAVAILABLE";
+}
+
 static void set_unavailable(const struct turn *t, struct adv_err *err)
 {
     if (t->stopping) {
         (void) adv_err_set_reason(err, ADV_UNAVAILABLE, "STOPPING", "the control plane is stopping; come back");
     } else {
-        (void) adv_err_set_reason(err, ADV_UNAVAILABLE, "STORE_UNAVAILABLE", "the store is not available (%s); try again",
-                                  t->why);
+        (void) adv_err_set_reason(err, ADV_UNAVAILABLE, t->why_reason, "the store is not available (%s); try again", t->why);
     }
     err->retry_after_ms = RELOAD_RETRY_MS;
 }
@@ -234,6 +244,7 @@ static void go_offline(struct turn *t, const struct adv_err *why)
     adv_error("turn", "commit failed: dropping memory and loading the store again", ADV_FS("error", why->msg));
     t->state = TURN_OFFLINE;
     t->failing = false;
+    t->why_reason = reason_of(why);
     (void) snprintf(t->why, sizeof(t->why), "%.*s", (int) adv_utf8_cut(why->msg, strlen(why->msg), 150), why->msg);
     (void) uv_timer_stop(&t->deadline);
     intents_done(&t->intents);
@@ -743,6 +754,7 @@ int turn_new(uv_loop_t *loop, struct store *st, const struct fleet_config *cfg, 
     t->cfg = *cfg;
     t->state = TURN_OFFLINE;
     (void) snprintf(t->why, sizeof(t->why), "starting");
+    t->why_reason = "STORE_UNAVAILABLE";
     (void) uv_timer_init(loop, &t->deadline);
     (void) uv_timer_init(loop, &t->retry);
     (void) uv_timer_init(loop, &t->poll);

@@ -390,7 +390,7 @@ def full_disk(folder):
     assert refusal is not None, "the disk never filled up"
     assert refusal.code() == grpc.StatusCode.UNAVAILABLE, refusal
     details = dict(refusal.trailing_metadata()).get("grpc-status-details-bin", b"")
-    assert b"STORE_UNAVAILABLE" in details and b"RetryInfo" in details and "full" in refusal.details(), refusal
+    assert b"STORE_FULL" in details and b"RetryInfo" in details and "full" in refusal.details(), refusal
     e = a.wait_end()  # the agent is told to come back
     assert e.code() == grpc.StatusCode.UNAVAILABLE, e
     assert b"RetryInfo" in dict(e.trailing_metadata()).get("grpc-status-details-bin", b""), e

@@ -179,6 +179,21 @@ class Advisord:
         if not os.environ.get("ADVISOR_TEST_KEEP"):
             shutil.rmtree(self.dir, ignore_errors=True)
 
+    def serving(self):
+        """What grpc.health.v1 says; None without an answer."""
+        import grpc
+        try:
+            with self.channel("reader:health") as ch:
+                answer = ch.unary_unary("/grpc.health.v1.Health/Check", request_serializer=lambda b: b,
+                                        response_deserializer=lambda b: b)(b"", timeout=10)
+        except grpc.RpcError:
+            return None
+        return answer == b"\x08\x01"
+
+    def log_text(self):
+        with open(f"{self.dir}/advisord.log", errors="replace") as f:
+            return f.read()
+
     # clients
     def channel(self, name=None, *sans, ca=None):
         """A channel as `advisor:<role>:<who>` (name "operator:alice"), over TLS where the server has it."""

@@ -73,7 +73,7 @@ class Writers:
                 if e.code() not in RETRY:
                     raise
                 details = dict(e.trailing_metadata() or ()).get("grpc-status-details-bin", b"")
-                self.reasons |= {r for r in ("STORE_UNAVAILABLE", "NOT_OWNER", "OWNER_SILENT")
+                self.reasons |= {r for r in ("STORE_UNAVAILABLE", "STORE_READ_ONLY", "STORE_FULL", "NOT_OWNER", "OWNER_SILENT")
                                  if r.encode() in details}
                 if self.over.is_set() and self.gave_up():
                     return
@@ -123,6 +123,14 @@ class Keep:
         pass
 
 
+def told(replicas, *lines):
+    """What an operator sees of it: health, and lines of the log."""
+    for r in replicas:
+        wait_for("health to say NOT_SERVING", lambda: r.serving() is False, 30)
+    for line in lines:
+        wait_for(f"{line!r} in a log", lambda: any(line in r.log_text() for r in replicas), 30)
+
+
 class Scene:
     """Two replicas, a cluster with an agent at A, and writers; with a database of its own if it is to be hurt."""
 
@@ -143,6 +151,8 @@ class Scene:
         try:
             if kind is None:
                 self.w.progress("afterwards")
+                for r in self.f.r:
+                    wait_for("health to say SERVING", lambda: r.serving(), 60)
                 self.w.check()
                 self.agent.close()
                 # nobody stands down for ever: an agent is let in and granted a lease
@@ -185,6 +195,7 @@ def the_database_is_killed_and_comes_back():
         s.f.db.kill()
         wait_for("the writers to notice", lambda: "STORE_UNAVAILABLE" in s.w.reasons, 30)
         advstack.wait_for("the agent to be told", lambda: s.agent.error, 30)
+        told(s.f.r, "commit failed: dropping memory", "store still unavailable, will retry")
         s.f.db.start()
 
 
@@ -201,6 +212,7 @@ def the_database_hangs():
         e = s.agent.wait_end(30)  # no answer, no lease: the agent stops acting in time
         assert e.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED), e
         wait_for("the writers to notice", lambda: s.w.reasons, 30)
+        told(s.f.r, "store still unavailable, will retry")
         s.f.db.thaw()
 
 
@@ -208,7 +220,7 @@ def the_database_is_read_only():
     with Scene("dbro") as s:
         s.f.db.read_only(True)
         s.f.db.sql("KILL USER advisor")  # what is connected keeps its rights in a transaction under way
-        wait_for("the writers to notice", lambda: "STORE_UNAVAILABLE" in s.w.reasons, 30)
+        wait_for("the writers to notice", lambda: "STORE_READ_ONLY" in s.w.reasons, 30)
         text = wait_for("the operator to be told", lambda: [x for r in s.f.r for x in open(f"{r.dir}/advisord.log", errors="replace")
                                                            if "read-only" in x or "read only" in x], 30)
         assert text
@@ -220,15 +232,18 @@ def the_disk_of_the_database_is_full():
         s.f.db.fill_disk()
         # rows of some size, so that the table has to grow
         stub = s.f.fleet(A)
-        failed = None
-        for n in range(4000):
-            try:
-                stub.SetClusterMode(api.SetClusterModeRequest(name=f"clusters/{s.name}", mode=api.MODE_OBSERVE,
-                                                              reason=f"big{n} " + "x" * 200), timeout=8)
-            except grpc.RpcError as e:
-                failed = e
-                break
-        assert failed is not None and failed.code() in RETRY, f"a full disk was not noticed: {failed}"
+        failed = []
+
+        def full():
+            for n in range(200):
+                try:
+                    stub.SetClusterMode(api.SetClusterModeRequest(name=f"clusters/{s.name}", mode=api.MODE_OBSERVE,
+                                                                  reason=f"big{n} " + "x" * 200), timeout=8)
+                except grpc.RpcError as e:
+                    failed.append(e)
+                    assert e.code() in RETRY, e
+                    return b"STORE_FULL" in dict(e.trailing_metadata() or ()).get("grpc-status-details-bin", b"")
+        wait_for(f"a full disk to be noticed; {failed[-1:]}", full, 120)
         wait_for("the operator to be told", lambda: any("disk" in x or "space" in x or "full" in x for r in s.f.r
                                                         for x in open(f"{r.dir}/advisord.log", errors="replace")), 30)
         s.f.db.empty_disk()
@@ -273,6 +288,8 @@ def a_replica_is_cut_from_the_store_but_not_from_its_agent():
         s.f.r[A].proxy.stall()
         e = s.agent.wait_end(30)
         assert e.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED), e
+        told([s.f.r[A]], "store still unavailable, will retry")
+        assert s.f.r[B].serving()
         # the agent finds the other one, which takes the cluster over when the lease has run out
         moved = knock(s.f, s.name, B, "j1", 60)
         assert moved.granted(60).counter > epoch.counter

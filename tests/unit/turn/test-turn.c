@@ -401,7 +401,7 @@ static void fails_and_comes_back(enum fault fault)
     for (size_t i = 0; i < 3; i++) {
         cr_assert_eq(p[i].called, 1);
         cr_assert_eq(p[i].code, ADV_UNAVAILABLE, "event %zu: %d", i, p[i].code);
-        cr_assert_str_eq(p[i].reason, "STORE_UNAVAILABLE");
+        cr_assert_str_eq(p[i].reason, fault == FAULT_FULL ? "STORE_FULL" : "STORE_UNAVAILABLE");
     }
     cr_assert_eq(waiting.code, ADV_UNAVAILABLE);
     cr_assert_eq(seen.reset, 1);
