@@ -47,14 +47,19 @@ enum ctl_exit cmd_rules_lint(struct ctl *ctl)
     ADV_AUTO(watcher_rules) rules = NULL;
     struct adv_err err = { 0 };
     size_t n = 0, positive = 0, negative = 0;
+    enum ctl_exit x = CTL_EXIT_OK;
 
-    if (load(ctl->args->word[0], &rules, &err) < 0 || watcher_rules_check_examples(rules, &err) < 0)
+    if (load(ctl->args->word[0], &rules, &err) < 0)
         return refused(err.msg);
     const struct watcher_rule *list = watcher_rules_list(rules, &n);
     for (size_t i = 0; i < n; i++) {
+        if (watcher_rules_check_rule(rules, i, &err) < 0)
+            x = refused(err.msg);
         positive += list[i].n_positive;
         negative += list[i].n_negative;
     }
+    if (x != CTL_EXIT_OK)
+        return x;
     printf("%zu rules, %zu positive and %zu negative examples: good\nversion %s\n", n, positive, negative,
            watcher_rules_version(rules));
     return CTL_EXIT_OK;

@@ -244,6 +244,10 @@ void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a
         store = !a->finished_us;
         a->finished_us = ev->now_us;
         break;
+    case FINDING_RECOVERED:
+        if (job_state_running(a->state))
+            fleet_withdraw_all(in, a, ev, "the job deals with it itself");
+        break;
     case FINDING_SIGNATURE:
         break;
     }

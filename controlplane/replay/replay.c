@@ -253,6 +253,14 @@ static int begin(struct replay *r, struct adv_err *err)
     telemetry.u.telemetry.state = TELEMETRY_COMPLETE;
     telemetry.u.telemetry.reason = "";
     apply(r, &telemetry, 0);
+    if (r->o->stream != WATCHER_SCOPE_APPLICATION) { /* the job's own output is elsewhere: it had shown progress */
+        struct event step = { .type = EV_FINDING };
+        step.u.finding.job_id = JOB;
+        step.u.finding.kind = FINDING_PROGRESS;
+        step.u.finding.step = 1;
+        step.u.finding.stream = "stdout";
+        apply(r, &step, 0);
+    }
     return r->oom || !the_attempt(r) ? no_memory(err) : 0;
 }
 

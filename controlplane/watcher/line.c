@@ -212,6 +212,161 @@ static size_t match_host(const char *p, const char *end, struct line_prefix *f)
     return n;
 }
 
+static void set_node(struct line_prefix *f, const char *name, size_t len)
+{
+    if (len >= 1 && len <= MAX_NODE_NAME) {
+        f->node = name;
+        f->node_len = len;
+    }
+}
+
+/* A host's name at @p: letters, digits, '-', '.', '_', beginning with a letter. */
+static size_t host_name(const char *p, const char *end)
+{
+    const char *q = p;
+
+    if (p >= end || !word(*p) || digit(*p) || *p == '_')
+        return 0;
+    while (q < end && (word(*q) || *q == '-' || *q == '.'))
+        q++;
+    return (size_t) (q - p);
+}
+
+/* ":123" */
+static size_t colon_number(const char *p, const char *end)
+{
+    size_t n = p < end && *p == ':' ? count_digits(p + 1, end, 20) : 0;
+
+    return n ? n + 1 : 0;
+}
+
+/* NCCL: "node17:4000:4100 [3] text" */
+static size_t match_nccl(const char *p, const char *end, struct line_prefix *f)
+{
+    size_t name = host_name(p, end), n, digits;
+    const char *q = p + name;
+
+    if (name == 0 || (n = colon_number(q, end)) == 0)
+        return 0;
+    q += n;
+    if ((n = colon_number(q, end)) == 0)
+        return 0;
+    q += n;
+    if (!has(q, end, " ["))
+        return 0;
+    q += 2;
+    digits = count_digits(q, end, 6);
+    if (digits == 0 || !has(q + digits, end, "] "))
+        return 0;
+    q += digits + 2;
+    set_node(f, p, name);
+    return (size_t) (q - p);
+}
+
+/* Open MPI, PMIx, UCX: "[node17:4000] text", "[node17:4000:0] text", "[1700000000.100000] [node17:4000:0]   text" */
+static size_t match_mpi(const char *p, const char *end, struct line_prefix *f)
+{
+    const char *q = p;
+    size_t name, n, fields = 0;
+
+    if (p >= end || *p != '[')
+        return 0;
+    n = count_digits(p + 1, end, 12);
+    if (n > 0 && p + 1 + n < end && p[1 + n] == '.') {
+        q = p + 2 + n;
+        q += count_digits(q, end, 9);
+        if (!has(q, end, "] ["))
+            return 0;
+        q += 2;
+    }
+    const char *host = q + 1;
+    name = host_name(host, end);
+    if (name == 0)
+        return 0;
+    for (q = host + name; (n = colon_number(q, end)) > 0; fields++)
+        q += n;
+    if (fields == 0 || fields > 4 || !has(q, end, "] "))
+        return 0;
+    set_node(f, host, name);
+    return (size_t) (q + 2 - p);
+}
+
+/* The mark of a kernel or daemon line behind its host: "kernel: ", "nv-fabricmanager[812]: ". The mark stays. */
+static bool is_program(const char *p, const char *end)
+{
+    const char *q = p;
+
+    if (has(p, end, "kernel: "))
+        return true;
+    while (q < end && (word(*q) || *q == '-' || *q == '.'))
+        q++;
+    if (q == p || q >= end || *q != '[')
+        return false;
+    q++;
+    q += count_digits(q, end, 9);
+    return has(q, end, "]: ");
+}
+
+/* syslog: "Jan  2 10:00:00 node17 kernel: text" */
+static size_t match_syslog(const char *p, const char *end, struct line_prefix *f)
+{
+    static const char shape[] = "Aaa ?d dd:dd:dd ";
+    size_t name;
+
+    if ((size_t) (end - p) < sizeof(shape))
+        return 0;
+    for (size_t i = 0; shape[i]; i++) {
+        char c = p[i];
+        if (shape[i] == 'A'   ? c < 'A' || c > 'Z'
+            : shape[i] == 'a' ? !lower(c)
+            : shape[i] == 'd' ? !digit(c)
+            : shape[i] == '?' ? !digit(c) && c != ' '
+                              : c != shape[i])
+            return 0;
+    }
+    p += sizeof(shape) - 1;
+    name = host_name(p, end);
+    if (name == 0 || p + name >= end || p[name] != ' ' || !is_program(p + name + 1, end))
+        return 0;
+    set_node(f, p, name);
+    return sizeof(shape) + name;
+}
+
+/* The same behind an ISO time stamp, which is off already: "node17 kernel: text" */
+static size_t match_host_program(const char *p, const char *end, struct line_prefix *f)
+{
+    size_t name = host_name(p, end);
+
+    if (name == 0 || p + name >= end || p[name] != ' ' || !is_program(p + name + 1, end))
+        return 0;
+    set_node(f, p, name);
+    return name + 1;
+}
+
+/* PRRTE: "[prterun-node17-4000@1,3]<stderr>: text"; kubectl logs --prefix: "[pod/worker-3/train] text" */
+static size_t match_tagged(const char *p, const char *end, struct line_prefix *f)
+{
+    const char *close = NULL, *q;
+    int value = -1;
+
+    if (has(p, end, "[pod/")) {
+        close = memchr(p, ']', (size_t) (end - p) < 256 ? (size_t) (end - p) : 256);
+        return close && has(close, end, "] ") ? (size_t) (close + 2 - p) : 0;
+    }
+    if (!has(p, end, "[prterun-") && !has(p, end, "[prte-"))
+        return 0;
+    close = memchr(p, ']', (size_t) (end - p) < 256 ? (size_t) (end - p) : 256);
+    q = close ? memrchr(p, ',', (size_t) (close - p)) : NULL;
+    if (!q || small_number(q + 1, end, &value) != (size_t) (close - q - 1) ||
+        (!has(close, end, "]<stdout>:") && !has(close, end, "]<stderr>:")))
+        return 0;
+    f->rank = value;
+    close += 10;
+    if (close < end && *close == ' ')
+        close++;
+    return (size_t) (close - p);
+}
+
 static uint32_t mix(uint32_t key, const char *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -227,14 +382,25 @@ void line_parse_prefix(const char *line, size_t len, struct line_prefix *ret)
     for (int i = 0; i < MAX_LABELS; i++) {
         size_t n = match_timestamp(p, end);
 
-        if (n == 0) {
+        if (n > 0) {
+            p += n;
+            n = match_host_program(p, end, ret);
+        } else {
             n = match_bracket(p, end, ret);
             if (n == 0)
                 n = match_task(p, end, ret);
             if (n == 0)
                 n = match_actor(p, end, ret);
             if (n == 0)
+                n = match_nccl(p, end, ret);
+            if (n == 0)
                 n = match_host(p, end, ret);
+            if (n == 0)
+                n = match_mpi(p, end, ret);
+            if (n == 0)
+                n = match_syslog(p, end, ret);
+            if (n == 0)
+                n = match_tagged(p, end, ret);
             if (n == 0)
                 break;
             ret->key = mix(ret->key, p, n);

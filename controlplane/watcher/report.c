@@ -23,6 +23,9 @@ static bool kind_of(const struct watcher_finding *f, enum finding_kind *ret)
     case WATCHER_FINISHED:
         *ret = FINDING_FINISHED;
         return true;
+    case WATCHER_RECOVERED:
+        *ret = FINDING_RECOVERED;
+        return true;
     case WATCHER_NOTICE:
     case WATCHER_CALMED:
         break;

@@ -40,7 +40,7 @@ struct watcher_rules {
 
 static const char *const kind_words[] = { "signature",  "notice",    "progress",
                                           "checkpoint", "resume",    "finished",
-                                          "healthy",    "traceback", "caught" };
+                                          "recovered",  "healthy",   "traceback", "caught" };
 static const char *const class_words[] = { "unknown",           "gpu_hardware",    "gpu_memory",
                                            "network_fabric",    "storage",         "host_memory",
                                            "node_failure",      "application_bug", "configuration",
@@ -807,25 +807,31 @@ static int example_matches(struct watcher_rules *rules, const struct watcher_rul
     return rc;
 }
 
+int watcher_rules_check_rule(struct watcher_rules *rules, size_t i, struct adv_err *err)
+{
+    const struct watcher_rule *r = &rules->rules[i];
+
+    for (size_t k = 0; k < r->n_positive + r->n_negative; k++) {
+        bool positive = k < r->n_positive, match = false;
+        size_t number = positive ? k : k - r->n_positive;
+        int rc = example_matches(rules, r, positive ? r->positive[number] : r->negative[number], &match, err);
+
+        if (rc < 0)
+            return rc;
+        if (match != positive)
+            return adv_err_set(err, ADV_FAILED_PRECONDITION, "%s:%u:%u: rule %s: %s example %zu %s", r->file, r->line,
+                               r->column, r->id, positive ? "positive" : "negative", number + 1,
+                               positive ? "does not match" : "matches");
+    }
+    return 0;
+}
+
 int watcher_rules_check_examples(struct watcher_rules *rules, struct adv_err *err)
 {
     for (size_t i = 0; i < rules->n; i++) {
-        const struct watcher_rule *r = &rules->rules[i];
-
-        for (size_t k = 0; k < r->n_positive + r->n_negative; k++) {
-            bool positive = k < r->n_positive, match = false;
-            size_t number = positive ? k : k - r->n_positive;
-            int rc = example_matches(rules, r, positive ? r->positive[number] : r->negative[number],
-                                     &match, err);
-
-            if (rc < 0)
-                return rc;
-            if (match != positive)
-                return adv_err_set(err, ADV_FAILED_PRECONDITION,
-                                   "%s:%u:%u: rule %s: %s example %zu %s", r->file, r->line,
-                                   r->column, r->id, positive ? "positive" : "negative", number + 1,
-                                   positive ? "does not match" : "matches");
-        }
+        int rc = watcher_rules_check_rule(rules, i, err);
+        if (rc < 0)
+            return rc;
     }
     return 0;
 }

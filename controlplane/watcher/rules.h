@@ -19,6 +19,7 @@ enum watcher_kind {
     WATCHER_KIND_CHECKPOINT,
     WATCHER_KIND_RESUME,
     WATCHER_KIND_FINISHED,
+    WATCHER_KIND_RECOVERED, /* what went wrong before is dealt with inside the job */
     WATCHER_KIND_HEALTHY,   /* never reported: calms the signatures of its line */
     WATCHER_KIND_TRACEBACK, /* never reported: opens a traceback */
     WATCHER_KIND_CAUGHT,    /* never reported: the exception that follows was caught */
@@ -120,6 +121,8 @@ const struct watcher_rule *watcher_rules_find(const struct watcher_rules *rules,
 /* Runs the examples of all rules.
  * Errors: -ADV_FAILED_PRECONDITION, message "file:line:column: rule x: positive example 1 does not match". */
 adv_must_check int watcher_rules_check_examples(struct watcher_rules *rules, struct adv_err *err);
+/* The same for rule @i of the list alone. */
+adv_must_check int watcher_rules_check_rule(struct watcher_rules *rules, size_t i, struct adv_err *err);
 
 /* Makes @text, which is UTF-8, an excerpt as findings have one: secrets replaced by "***", at most 500 bytes. In place. */
 void watcher_rules_excerpt(struct watcher_rules *rules, char *text);

@@ -81,7 +81,7 @@ struct watcher_scan {
 };
 
 static const char *const type_names[] = { "SIGNATURE",  "NOTICE",  "PROGRESS",
-                                          "CHECKPOINT", "RESUMED", "FINISHED", "CALMED" };
+                                          "CHECKPOINT", "RESUMED", "FINISHED", "RECOVERED", "CALMED" };
 
 const char *watcher_finding_type_name(enum watcher_finding_type type)
 {
@@ -292,7 +292,8 @@ static void on_line(void *ctx, const char *line, size_t len, size_t offset, cons
 {
     static const enum watcher_finding_type order[] = { WATCHER_SIGNATURE,  WATCHER_NOTICE,
                                                        WATCHER_RESUMED,    WATCHER_PROGRESS,
-                                                       WATCHER_CHECKPOINT, WATCHER_FINISHED };
+                                                       WATCHER_CHECKPOINT, WATCHER_FINISHED,
+                                                       WATCHER_RECOVERED };
     struct watcher_scan *s = ctx;
     struct candidate best[ADV_ARRAY_LEN(order)] = { 0 };
     struct line_prefix prefix;
@@ -326,6 +327,9 @@ static void on_line(void *ctx, const char *line, size_t len, size_t offset, cons
             break;
         case WATCHER_KIND_FINISHED:
             type = WATCHER_FINISHED;
+            break;
+        case WATCHER_KIND_RECOVERED:
+            type = WATCHER_RECOVERED;
             break;
         case WATCHER_KIND_HEALTHY:
             continue; /* asked below, if there is something to calm */

@@ -28,6 +28,7 @@ enum watcher_finding_type {
     WATCHER_CHECKPOINT, /* a complete one; @step as named, else the last step seen (@step_inferred), else -1 */
     WATCHER_RESUMED,  /* a checkpoint was loaded; @step or -1 */
     WATCHER_FINISHED, /* the program says that it ends by itself */
+    WATCHER_RECOVERED, /* the launcher or the program deals with what went wrong before */
     WATCHER_CALMED,   /* a signature that does not count, see @calmed_by; told only where it was asked for */
 };
 

@@ -14,7 +14,7 @@
  *   state CLUSTER instance= [full=1] [gone=JOB] job=ID state= [restarts=] [submit=] [end=] [exit=] [signal=] [nodes=]
  *         [comment=] [user=] [batch=0] [requeueable=0] [held=1] [inc=]
  *   log CLUSTER JOB/N signature rule= class= retryable= precedence= [terminal=0] [blame=node] [nodes=] [offset=] [kind=hang] [outside=1]
- *   log CLUSTER JOB/N progress|checkpoint|resumed STEP | log CLUSTER JOB/N finished
+ *   log CLUSTER JOB/N progress|checkpoint|resumed STEP | log CLUSTER JOB/N finished|recovered
  *   telemetry CLUSTER JOB/N STATE [reason=]
  *   exclude CLUSTER NODE [reason=] [expire=SECONDS] | lift CLUSTER NODE [reason=]
  *   window CLUSTER [start=SECONDS] end=SECONDS | endwindow CLUSTER       ends the newest
@@ -355,7 +355,7 @@ static void do_state(struct event *ev, bool full)
 
 static enum finding_kind finding_of(const char *s)
 {
-    static const char *const names[] = { "signature", "progress", "checkpoint", "resumed", "finished" };
+    static const char *const names[] = { "signature", "progress", "checkpoint", "resumed", "finished", "recovered" };
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(names); i++)
         if (adv_streq(s, names[i]))
@@ -376,7 +376,7 @@ static void do_log(struct event *ev)
     ev->u.finding.observe_us = now_us;
     ev->u.finding.outside = num("outside", 0) != 0;
     if (ev->u.finding.kind != FINDING_SIGNATURE) {
-        ev->u.finding.step = ev->u.finding.kind == FINDING_FINISHED ? 0 : strtoull(word(5), NULL, 10);
+        ev->u.finding.step = ev->u.finding.kind >= FINDING_FINISHED ? 0 : strtoull(word(5), NULL, 10);
     } else {
         ev->u.finding.anomaly = adv_streq(get("kind", "crash"), "hang") ? ANOMALY_HANG : ANOMALY_CRASH;
         ev->u.finding.rule = get("rule", "r");

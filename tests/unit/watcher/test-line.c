@@ -37,6 +37,22 @@ static const struct {
     { "0: 2024-01-31 10:00:00 text", "text", -1, -1, 0, NULL },
     { "2024-01-31T10:00:00.884Z: [1,12]<stdout>:text", "text", 12, -1, -1, NULL },
     { "2024-01-31 10:00", "2024-01-31 10:00", -1, -1, -1, NULL },
+    { "node17:400:410 [3] NCCL INFO x", "NCCL INFO x", -1, -1, -1, "node17" },
+    { "nodeb:400:410 [3] misc.cc:1 NCCL WARN x", "misc.cc:1 NCCL WARN x", -1, -1, -1, "nodeb" },
+    { "0: nodea:400:410 [0] NCCL WARN x", "NCCL WARN x", -1, -1, 0, "nodea" },
+    { "nodeb:400 [3] x", "nodeb:400 [3] x", -1, -1, -1, NULL },
+    { "12:34:56 [3] x", "12:34:56 [3] x", -1, -1, -1, NULL },
+    { "[nodeb:4000] *** Process received signal ***", "*** Process received signal ***", -1, -1, -1, "nodeb" },
+    { "[nodeb:4000:0:4000] Caught signal 11", "Caught signal 11", -1, -1, -1, "nodeb" },
+    { "[1700000000.123456] [nodeb:4000:0]   tcp.c:1 UCX ERROR x", "  tcp.c:1 UCX ERROR x", -1, -1, -1, "nodeb" },
+    { "[INFO: x] y", "[INFO: x] y", -1, -1, -1, NULL },
+    { "Jan  2 10:00:00 nodeb kernel: [5.1] x", "kernel: [5.1] x", -1, -1, -1, "nodeb" },
+    { "Jan 12 10:00:00 nodeb nv-fabricmanager[812]: x", "nv-fabricmanager[812]: x", -1, -1, -1, "nodeb" },
+    { "Jan 12 10:00:00 INFO started", "Jan 12 10:00:00 INFO started", -1, -1, -1, NULL },
+    { "2024-01-31T10:00:00.1+01:00 nodeb kernel: x", "kernel: x", -1, -1, -1, "nodeb" },
+    { "2024-01-31 10:00:00 INFO root: x", "INFO root: x", -1, -1, -1, NULL },
+    { "[prterun-nodea-400@1,3]<stderr>: x", "x", 3, -1, -1, NULL },
+    { "[pod/train-worker-3/pytorch] [rank1]: x", "x", 1, -1, -1, NULL },
 };
 
 Test(line, prefix)
