@@ -33,6 +33,7 @@ struct daemon {
     uv_timer_t calm;
     uint64_t loaded_at; /* newest change when the store was loaded again */
     bool stopping;
+    bool loading_rules, load_rules_again;
 };
 
 #define CALM_MS 10000
@@ -146,6 +147,68 @@ static int set_enrol(struct daemon *d, struct adv_err *err)
     return api_set_enrol(d->api, &e, err);
 }
 
+/* ---- rules: read, compiled and tried on a worker, since that takes a second; then one set gives way to the other -------- */
+
+struct rules_load {
+    uv_work_t work;
+    struct daemon *d;
+    char dir[4096];
+    struct watcher_rules *rules;
+    struct adv_err err;
+};
+
+static void load_rules(struct daemon *d);
+
+static void load_rules_work(uv_work_t *w)
+{
+    struct rules_load *l = w->data;
+
+    if (watcher_rules_load(l->dir, &l->rules, &l->err) == 0 && watcher_rules_check_examples(l->rules, &l->err) < 0)
+        l->rules = watcher_rules_unref(l->rules);
+}
+
+static void load_rules_done(uv_work_t *w, int status)
+{
+    struct rules_load *l = w->data;
+    struct daemon *d = l->d;
+
+    d->loading_rules = false;
+    if (status < 0 || d->stopping) {
+        (void) watcher_rules_unref(l->rules);
+    } else if (!l->rules) {
+        adv_error("main", "rules not reloaded, the old ones stay", ADV_FS("rules", watcher_rules_version(d->rules)),
+                  ADV_FS("why", l->err.msg));
+    } else {
+        adv_info("main", "rules reloaded", ADV_FS("rules", watcher_rules_version(l->rules)));
+        api_set_rules(d->api, l->rules);
+        (void) watcher_rules_unref(d->rules);
+        d->rules = l->rules;
+    }
+    free(l);
+    if (d->load_rules_again && !d->stopping)
+        load_rules(d);
+}
+
+static void load_rules(struct daemon *d)
+{
+    struct rules_load *l;
+
+    d->load_rules_again = d->loading_rules;
+    if (d->loading_rules)
+        return;
+    l = calloc(1, sizeof(*l));
+    if (!l) {
+        adv_error("main", "rules not reloaded, the old ones stay", ADV_FS("why", "no memory"));
+        return;
+    }
+    l->d = d;
+    l->work.data = l;
+    (void) snprintf(l->dir, sizeof(l->dir), "%s", values(d)->rules_dir);
+    d->loading_rules = uv_queue_work(d->loop, &l->work, load_rules_work, load_rules_done) == 0;
+    if (!d->loading_rules)
+        free(l);
+}
+
 static void on_reload(uv_signal_t *h, int signum)
 {
     struct daemon *d = h->data;
@@ -166,6 +229,7 @@ static void on_reload(uv_signal_t *h, int signum)
     if (!values(d)->insecure && rpc_server_reload_tls(serve_server(d->serve), &err) < 0)
         adv_error("main", "certificates not reloaded, the old ones stay", ADV_FS("why", err.msg));
     adv_info("main", "configuration reloaded");
+    load_rules(d);
 }
 
 static int fleet_config_of(const struct advisord_config *c, struct fleet_config *ret)

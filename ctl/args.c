@@ -46,7 +46,8 @@ static const struct command commands[] = {
       "First the present state, then each change. With -o json one object a line; its resumeToken goes to --since.\n"
       "--timeout does not end a watch." },
     { CMD_RULES_TEST, "rules test", "FILE...", 1, ARGS_MAX_WORDS,
-      BIT(OPT_RULES) | BIT(OPT_SCOPE) | BIT(OPT_NODE) | BIT(OPT_NODES) | BIT(OPT_ENDED),
+      BIT(OPT_RULES) | BIT(OPT_SCOPE) | BIT(OPT_NODE) | BIT(OPT_NODES) | BIT(OPT_ENDED) |
+          BIT(OPT_PROGRESSED),
       "Judge logs as advisord would, and say why, line by line. Needs no server.",
       "Each FILE (- for standard input) is the log of one attempt. First come the lines that say something, by which rule,\n"
       "and what follows from each; then the verdict. Nothing is sent anywhere.\n"
@@ -83,6 +84,7 @@ static const struct option {
     [OPT_NODE] = { "node", "NAME", "host of a node log" },
     [OPT_NODES] = { "nodes", "HOSTLIST", "hosts of the attempt (default: all that the log names)" },
     [OPT_ENDED] = { "ended", "STATE", "how the attempt ended: failed, completed, cancelled, timeout, ..., or running" },
+    [OPT_PROGRESSED] = { "progressed", NULL, "the files are pieces: the attempt had shown progress before they begin" },
     [OPT_BEFORE] = { "before", "TIME", "only certificates issued before this time, e.g. 2026-01-02T03:04:05Z" },
 };
 

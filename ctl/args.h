@@ -54,6 +54,7 @@ enum option_id {
     OPT_NODE,
     OPT_NODES,
     OPT_ENDED,
+    OPT_PROGRESSED,
     OPT_COUNT,
 };
 

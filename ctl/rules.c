@@ -198,6 +198,9 @@ static void verdict_as_json(struct test *t, const struct replay_verdict *v, stru
     text_member(t, o, "excludeNodes", v->exclude_nodes);
     text_member(t, o, "summary", v->summary);
     text_member(t, o, "excerpt", v->excerpt);
+    text_member(t, o, "noticeClass", v->notice_class);
+    text_member(t, o, "noticeRule", v->notice_rule);
+    text_member(t, o, "noticeNodes", v->notice_nodes);
     if (v->line)
         number_member(t, o, "line", (int64_t) v->line);
     member(t, o, "interrupts", json_boolean(v->interrupts));
@@ -210,6 +213,9 @@ static void verdict_as_json(struct test *t, const struct replay_verdict *v, stru
 static void print_verdict(struct test *t, const struct replay_verdict *v)
 {
     printf("%s: %s", t->file, replay_kind(v));
+    if (!v->anomaly && *v->notice_rule)
+        printf(", for the administrators: %s, rule %s%s%s", v->notice_class, v->notice_rule, v->notice_nodes ? ", nodes " : "",
+               v->notice_nodes ? v->notice_nodes : "");
     if (v->anomaly)
         printf(", %s, retryable %s%s%s%s%s", v->fault_class, retryable_name(v->retryable), *v->rule ? ", rule " : "", v->rule,
                v->nodes ? ", nodes " : "", v->nodes ? v->nodes : "");
@@ -281,7 +287,8 @@ enum ctl_exit cmd_rules_test(struct ctl *ctl)
 {
     const char *const *o = ctl->args->option;
     ADV_AUTO(watcher_rules) rules = NULL;
-    struct test t = { .ctl = ctl, .opt = { .node = o[OPT_NODE], .nodes = o[OPT_NODES], .fn = on_step, .ctx = &t } };
+    struct test t = { .ctl = ctl, .opt = { .node = o[OPT_NODE], .nodes = o[OPT_NODES],
+                               .progressed = o[OPT_PROGRESSED] != NULL, .fn = on_step, .ctx = &t } };
     enum ctl_exit x = CTL_EXIT_OK;
     struct adv_err err = { 0 };
 

@@ -456,6 +456,12 @@ static void reset_cb(struct turn_observer *o)
     handoff_reset(api, &err);
 }
 
+void api_set_rules(struct api *api, struct watcher_rules *rules)
+{
+    api->rules = rules;
+    logs_set_rules(api);
+}
+
 int api_new(uv_loop_t *loop, struct turn *turn, struct watcher_rules *rules, const struct api_config *cfg,
             struct api **ret, struct adv_err *err)
 {

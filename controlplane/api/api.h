@@ -119,6 +119,8 @@ struct api_enrol {
 
 adv_must_check int api_new(uv_loop_t *loop, struct turn *turn, struct watcher_rules *rules, const struct api_config *cfg,
                            struct api **ret, struct adv_err *err);
+/* From now on logs are read with @rules (borrowed until the next call), those that are under way too. */
+void api_set_rules(struct api *api, struct watcher_rules *rules);
 /* Copies the texts. Errors: -ADV_RESOURCE_EXHAUSTED (the old ones stay). */
 adv_must_check int api_set_enrol(struct api *api, const struct api_enrol *enrol, struct adv_err *err);
 /* Ends all streams (agents are told to come back). Before turn_stop(). */
@@ -238,6 +240,7 @@ adv_must_check int api_word(const char *field, const char *word, size_t min, siz
 /* Log bytes of attempts: one scan an attempt and stream. A new call of @cluster may send again what was sent before, so
  * all scans start anew with it. Scanning takes the processor: who has more than LOGS_SLICE_BYTES does it as work. */
 int logs_new(struct api *api);
+void logs_set_rules(struct api *api); /* api->rules is another set */
 void logs_opened(struct api *api, const char *cluster);
 void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, const char *stream,
                 uint64_t offset, const void *bytes, size_t len, uint64_t dropped, int64_t observe_us);

@@ -409,6 +409,14 @@ static void stream_drop(struct logs *l, struct log_stream *ls)
         stream_free(ls);
 }
 
+void logs_set_rules(struct api *api)
+{
+    for (struct log_cluster *lc = api->logs->clusters; lc; lc = lc->hh.next)
+        for (struct log_stream *ls = lc->streams; ls; ls = ls->hh.next)
+            if (ls->scan)
+                watcher_scan_set_rules(ls->scan, api->rules);
+}
+
 void logs_opened(struct api *api, const char *cluster)
 {
     struct log_cluster *lc = cluster_get(api->logs, cluster, false);

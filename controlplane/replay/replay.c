@@ -31,6 +31,8 @@ struct replay {
     const char *bytes;
     size_t len;
     size_t line, line_at; /* number and offset of the line found last */
+    const struct watcher_rule *notice; /* the weightiest */
+    struct adv_hostlist *notice_hosts;
     bool oom;
 };
 
@@ -88,6 +90,23 @@ static size_t line_of(struct replay *r, uint64_t offset)
     return r->line;
 }
 
+/* Notices open no suspicion; they are for people. */
+static void note(struct replay *r, const struct watcher_finding *f)
+{
+    if (f->rule->precedence < WATCHER_NOTICE_FOR_PEOPLE)
+        return;
+    if (r->notice && f->rule != r->notice && f->rule->precedence <= r->notice->precedence)
+        return;
+    if (f->rule != r->notice) {
+        (void) adv_hostlist_free(r->notice_hosts);
+        r->notice_hosts = adv_hostlist_new(HOSTS_MAX);
+        r->oom |= !r->notice_hosts;
+        r->notice = f->rule;
+    }
+    if (r->notice_hosts && f->rule->blames == WATCHER_BLAMES_NODE)
+        (void) !adv_hostlist_parse(r->notice_hosts, f->node, NULL); /* what is no host name is left out */
+}
+
 static void on_finding(void *ctx, const struct watcher_finding *f)
 {
     struct replay *r = ctx;
@@ -96,6 +115,8 @@ static void on_finding(void *ctx, const struct watcher_finding *f)
     size_t line = line_of(r, f->offset);
 
     tell(r, line, f, NULL, NULL);
+    if (f->type == WATCHER_NOTICE)
+        note(r, f);
     if (watcher_report_fill(&report, f, watcher_rules_version(r->o->rules), &ev)) {
         ev.u.finding.job_id = JOB;
         ev.u.finding.stream = "log";
@@ -253,7 +274,7 @@ static int begin(struct replay *r, struct adv_err *err)
     telemetry.u.telemetry.state = TELEMETRY_COMPLETE;
     telemetry.u.telemetry.reason = "";
     apply(r, &telemetry, 0);
-    if (r->o->stream != WATCHER_SCOPE_APPLICATION) { /* the job's own output is elsewhere: it had shown progress */
+    if (r->o->progressed || r->o->stream != WATCHER_SCOPE_APPLICATION) { /* the job's own output is elsewhere */
         struct event step = { .type = EV_FINDING };
         step.u.finding.job_id = JOB;
         step.u.finding.kind = FINDING_PROGRESS;
@@ -311,6 +332,14 @@ static void conclude(struct replay *r, const struct attempt *a, struct replay_ve
     const struct anomaly *best = decide_best_anomaly(a), *an;
 
     v->desired = DESIRED_NO_ACTION;
+    if (r->notice) {
+        ADV_AUTO_DONE(adv_buf) text;
+        adv_buf_init(&text, 1 << 20);
+        (void) snprintf(v->notice_class, sizeof(v->notice_class), "%s", watcher_class_name(r->notice->fault_class));
+        (void) snprintf(v->notice_rule, sizeof(v->notice_rule), "%s", r->notice->id);
+        if (r->notice_hosts && adv_hostlist_count(r->notice_hosts) > 0 && adv_hostlist_format(r->notice_hosts, &text, NULL) == 0)
+            v->notice_nodes = copy(r, text.data);
+    }
     if (ad) {
         v->desired = ad->desired;
         v->interrupts = ad->may_interrupt;
@@ -321,6 +350,7 @@ static void conclude(struct replay *r, const struct attempt *a, struct replay_ve
     if (!best || best->status != ANOMALY_CONFIRMED || has_reason(ad, "had_finished"))
         return;
     v->anomaly = true;
+    v->on_purpose = has_reason(ad, "ended_on_purpose");
     v->kind = best->kind;
     v->retryable = best->retryable;
     (void) snprintf(v->fault_class, sizeof(v->fault_class), "%s", str_or(best->fault_class));
@@ -358,6 +388,7 @@ int replay_run(const struct replay_options *o, const char *bytes, size_t len, st
     }
     r.fleet = fleet_free(r.fleet);
     r.hosts = adv_hostlist_free(r.hosts);
+    r.notice_hosts = adv_hostlist_free(r.notice_hosts);
     free(r.nodes);
     if (rc < 0)
         replay_verdict_done(ret);
@@ -368,6 +399,7 @@ void replay_verdict_done(struct replay_verdict *v)
 {
     free(v->nodes);
     free(v->ranks);
+    free(v->notice_nodes);
     free(v->exclude_nodes);
     free(v->summary);
     *v = (struct replay_verdict) { 0 };
@@ -382,7 +414,7 @@ const char *replay_outcome(const struct replay_verdict *v)
 
 const char *replay_kind(const struct replay_verdict *v)
 {
-    if (!v->anomaly)
+    if (!v->anomaly || v->on_purpose)
         return "none";
     return v->kind == ANOMALY_HANG ? "hang" : v->kind == ANOMALY_STRAGGLER ? "straggler" : "crash";
 }

@@ -26,6 +26,7 @@ struct replay_options {
     /* Hosts of the attempt. NULL: all that findings name or that print lines, and others besides, so that no name is taken
      * for the attempt's by luck and none is left out as foreign. */
     const char *nodes;
+    bool progressed; /* the log is a piece: the attempt had shown progress before it begins */
     /* How the attempt ended. JOB_UNKNOWN: it ends in failure if a fault that ends a process stands at the end of the log,
      * and otherwise runs on in silence. */
     enum job_state state;
@@ -41,6 +42,7 @@ struct replay_verdict {
     char fault_class[32];
     char rule[96]; /* "" when only the scheduler's state says so */
     enum retryable retryable;
+    bool on_purpose; /* ended by a person, a limit or the scheduler: the class says by which, and nothing is wrong */
     char *nodes; /* host list of those blamed; NULL for none. Owned. */
     char *ranks; /* owned */
     char excerpt[WATCHER_EXCERPT_SIZE];
@@ -51,6 +53,11 @@ struct replay_verdict {
     bool user_fault;            /* it would fail again in the same way: its owner is told */
     char *exclude_nodes;        /* owned */
     char *summary;              /* owned; NULL when nothing was decided */
+    /* Where nothing is wrong with the attempt: what its log has for the administrators (the weightiest notice); "" and NULL
+     * for nothing. Nothing is done about it. */
+    char notice_class[32];
+    char notice_rule[96];
+    char *notice_nodes; /* owned */
     size_t n_consequences;      /* further faults in the log, of less weight */
     struct watcher_scan_stats stats;
 };

@@ -90,7 +90,7 @@ static size_t match_timestamp(const char *p, const char *end)
     return (size_t) (q - p);
 }
 
-/* [rank3]: [default7]: [3]: [1,0]<stderr>: */
+/* [rank3]: [default7]: [3]: [1,0]<stderr>: "[3] " */
 static size_t match_bracket(const char *p, const char *end, struct line_prefix *f)
 {
     int *where = &f->local_rank;
@@ -121,6 +121,9 @@ static size_t match_bracket(const char *p, const char *end, struct line_prefix *
         where = &f->rank;
     } else if (has(q, end, "]:")) {
         q += 2;
+    } else if (q[-1] != '[' && digit(p[1]) && has(q, end, "] ")) {
+        q += 1; /* Hydra's -prepend-rank */
+        where = &f->rank;
     } else {
         return 0;
     }
@@ -408,6 +411,11 @@ void line_parse_prefix(const char *line, size_t len, struct line_prefix *ret)
         p += n;
     }
     ret->body = (size_t) (p - line);
+    if (has(p, end, "slurmstepd-")) { /* the mark stays: rules know it */
+        size_t n = host_name(p + 11, end);
+        if (n > 0 && has(p + 11 + n, end, ": "))
+            set_node(ret, p + 11, n);
+    }
 }
 
 bool line_needs_clean(const char *text, size_t len)

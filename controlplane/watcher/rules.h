@@ -60,6 +60,9 @@ const char *watcher_kind_name(enum watcher_kind kind);
 const char *watcher_class_name(enum watcher_class fault_class);
 const char *watcher_retryable_name(enum watcher_retryable retryable);
 
+/* Notices from this precedence on are for a person to look at: something is wrong with the machine, if not with the job. */
+#define WATCHER_NOTICE_FOR_PEOPLE 5
+
 struct watcher_rule {
     char *id;
     enum watcher_kind kind;

@@ -39,6 +39,117 @@ Test(rules, shipped_rules_pass_their_examples)
     cr_assert_eq(strlen(watcher_rules_version(rules)), 64);
 }
 
+/* --- what each example leads to ---
+ *
+ * rules.golden has, for every positive example of every shipped rule, what the watcher tells of it. A rule that is deleted
+ * or changed is missed there; UPDATE_GOLDEN=1 writes the file anew. */
+
+static void tell(void *ctx, const struct watcher_finding *f)
+{
+    const struct watcher_rule *r = f->rule;
+    bool fault = f->type == WATCHER_SIGNATURE || f->type == WATCHER_NOTICE || f->type == WATCHER_CALMED;
+    struct adv_buf *b = ctx;
+
+    (void) adv_buf_appendf(b, " %s %s", watcher_finding_type_name(f->type), r->id);
+    if (fault)
+        (void) adv_buf_appendf(b, " (%s %d %s %d)", watcher_class_name(r->fault_class), (int) r->anomaly,
+                               watcher_retryable_name(r->retryable), r->precedence);
+    if (f->type == WATCHER_CALMED)
+        (void) adv_buf_appendf(b, " by %s", f->calmed_by ? f->calmed_by->id : "caught");
+    if (f->step >= 0)
+        (void) adv_buf_appendf(b, " step=%lld", (long long) f->step);
+    if (f->rank >= 0)
+        (void) adv_buf_appendf(b, " rank=%d", f->rank);
+    if (fault && *f->node)
+        (void) adv_buf_appendf(b, " node=%s", f->node);
+    if (*f->device)
+        (void) adv_buf_appendf(b, " device=%s", f->device);
+    (void) adv_buf_append_str(b, ";");
+}
+
+static void describe(struct watcher_rules *rules, const struct watcher_rule *r, struct adv_buf *out)
+{
+    for (size_t k = 0; k < r->n_positive; k++) {
+        struct watcher_scan_options o = { .stream = r->scope == WATCHER_SCOPE_ANY ? WATCHER_SCOPE_APPLICATION : r->scope,
+                                          .explain = true, .fn = tell, .ctx = out };
+        struct watcher_scan *s = NULL;
+
+        (void) adv_buf_appendf(out, "%s %zu:", r->id, k + 1);
+        cr_assert_eq(watcher_scan_new(rules, &o, &s, NULL), 0);
+        cr_assert_eq(watcher_scan_feed(s, 0, r->positive[k], strlen(r->positive[k]), 0, 0, NULL), 0);
+        watcher_scan_finish(s, 0);
+        s = watcher_scan_free(s);
+        (void) adv_buf_append_str(out, "\n");
+    }
+}
+
+static char *golden_path(void)
+{
+    const char *root = getenv("SOURCE_ROOT");
+    char *path = NULL;
+
+    cr_assert_geq(asprintf(&path, "%s/tests/unit/watcher/rules.golden", root ? root : "."), 0);
+    return path;
+}
+
+Test(rules, shipped_rules_say_what_they_said, .timeout = 120)
+{
+    ADV_AUTO(watcher_rules) rules = shipped_rules();
+    adv_auto_free char *path = golden_path();
+    ADV_AUTO_DONE(adv_buf) got;
+    adv_auto_free char *want = calloc(1, 1 << 20);
+    size_t n = 0, line = 1;
+    const struct watcher_rule *list = watcher_rules_list(rules, &n);
+
+    adv_buf_init(&got, 1 << 20);
+    for (size_t i = 0; i < n; i++)
+        describe(rules, &list[i], &got);
+    cr_assert_eq(adv_buf_error(&got), 0);
+    if (getenv("UPDATE_GOLDEN")) {
+        FILE *f = fopen(path, "we");
+        cr_assert(f && fwrite(got.data, 1, got.len, f) == got.len && fclose(f) == 0);
+        return;
+    }
+    FILE *f = fopen(path, "re");
+    cr_assert_not_null(f, "%s", path);
+    cr_assert_lt(fread(want, 1, (1 << 20) - 1, f), (1 << 20) - 1);
+    (void) fclose(f);
+    for (size_t i = 0; got.data[i] && got.data[i] == want[i]; i++)
+        line += got.data[i] == '\n';
+    cr_assert_str_eq(got.data, want, "rules.golden differs at line %zu", line);
+}
+
+/* With any rule taken out, the test above would fail: a rule that makes no difference to any example has no reason to be.
+ * A rule is taken out by making it one that calms nothing, which spares compiling the set hundreds of times. */
+Test(rules, every_rule_is_missed, .timeout = 300)
+{
+    ADV_AUTO(watcher_rules) rules = shipped_rules();
+    size_t n = 0;
+    struct watcher_rule *list = (struct watcher_rule *) (uintptr_t) watcher_rules_list(rules, &n);
+
+    for (size_t i = 0; i < n; i++) {
+        const struct watcher_rule kept = list[i];
+        bool missed = false;
+
+        for (size_t k = 0; k < n && !missed; k++) {
+            const struct watcher_rule *r = &list[(i + k) % n];
+            ADV_AUTO_DONE(adv_buf) with;
+            ADV_AUTO_DONE(adv_buf) without;
+
+            adv_buf_init(&with, 1 << 16);
+            adv_buf_init(&without, 1 << 16);
+            describe(rules, r, &with);
+            list[i].kind = WATCHER_KIND_HEALTHY;
+            list[i].precedence = -1;
+            describe(rules, r, &without);
+            list[i].kind = kept.kind;
+            list[i].precedence = kept.precedence;
+            missed = !adv_streq(with.data, without.data);
+        }
+        cr_expect(missed, "without rule %s every example leads to the same", kept.id);
+    }
+}
+
 /* Each band of rules/README.md: causes above consequences. */
 Test(rules, shipped_precedence)
 {

@@ -179,7 +179,7 @@ static void names_who_and_where(struct watcher_rules *rules)
           "srun-task-exit at=0 step=-1/-1 rank=-1 local=-1 task=3 node=node2 from= ", 0 },
         { "May  1 10:00:00 node5 kernel: [1.5] NVRM: Xid (PCI:0000:1a:00): 79, pid=1, GPU has "
           "fallen off the bus.\n",
-          "node=node5 from=nodea dev=0000:1a:00 code=79 ", WATCHER_SCOPE_NODE },
+          "node=node5 from=node5 dev=0000:1a:00 code=79 ", WATCHER_SCOPE_NODE },
         { "NVRM: Xid (PCI:0000:1a:00): 119, pid=1, Timeout after 6s of waiting for RPC response\n",
           "node=nodea from=nodea dev=0000:1a:00 code=119 ", WATCHER_SCOPE_NODE },
         { "(W pid=7, ip=10.0.0.3) OSError: [Errno 116] Stale file handle\n",
