@@ -198,7 +198,7 @@ struct forget {
     struct turn_event te;
     struct api_call *call;
     char cluster[65];
-    uint32_t forgotten;
+    uint32_t forgotten, listed;
 };
 
 static void forget_done(struct turn_event *te, const struct adv_err *err)
@@ -209,6 +209,7 @@ static void forget_done(struct turn_event *te, const struct adv_err *err)
 
     if (!err) {
         g->forgotten += te->ev.u.forget.ret_forgotten;
+        g->listed += te->ev.u.forget.ret_listed;
         if (te->ev.u.forget.ret_more) {
             turn_submit(call->api->turn, &g->te);
             return;
@@ -218,7 +219,7 @@ static void forget_done(struct turn_event *te, const struct adv_err *err)
         call->ops->fail(call, err);
     } else {
         m.forgotten_jobs = g->forgotten;
-        m.present_jobs = te->ev.u.forget.ret_present;
+        m.present_jobs = te->ev.u.forget.ret_present + g->listed;
         call->ops->reply(call, &m.base);
     }
     call->ops->unref(call);

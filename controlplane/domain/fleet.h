@@ -20,6 +20,7 @@ struct fleet_config {
     struct policy policy;
     int64_t lease_us;
     int64_t owner_lease_us; /* of replicas over one store; 0: there are no others */
+    uint32_t max_jobs; /* that are kept of one cluster; 0: the default */
     bool log_detection; /* logs are watched at all; false: a failed state is an anomaly at once */
 };
 
@@ -365,7 +366,8 @@ struct event {
             const char *user;
             uint32_t limit;
             uint32_t ret_forgotten;
-            uint32_t ret_present;
+            uint32_t ret_present; /* left alone: the agent would tell it again */
+            uint32_t ret_listed;  /* forgotten, but an agent that comes back will tell it again */
             bool ret_more;
         } forget;
     } u;

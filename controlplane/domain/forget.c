@@ -35,7 +35,7 @@ static void drop_entry(struct fleet *f, struct intents *in, struct entry *e)
 int fleet_apply_audit_cut(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
                           struct adv_err *err)
 {
-    struct entry *first = c->entries[RESOURCE_CHECKPOINT]; /* in the order in which they were made, or loaded: by uid */
+    struct entry *first = NULL;
     struct checkpoint *cp;
     char name[2 * RESOURCE_NAME_MAX];
 
@@ -55,6 +55,9 @@ int fleet_apply_audit_cut(struct fleet *f, struct intents *in, struct cluster *c
     fleet_audit_cut(in, c, cp->seq);
     fleet_audit(in, c, ev, 0, "audit.cut", resource_name(RESOURCE_CHECKPOINT, c->name, cp->e.uid, name),
                 "events up to %llu were removed by age", (unsigned long long) cp->seq);
+    for (struct entry *e = c->entries[RESOURCE_CHECKPOINT]; e; e = e->hh.next)
+        if (!first || strcmp(e->uid, first->uid) < 0)
+            first = e;
     if (HASH_COUNT(c->entries[RESOURCE_CHECKPOINT]) > CHECKPOINTS_KEPT)
         drop_entry(f, in, first);
     return 0;
@@ -115,7 +118,7 @@ static int64_t last_heard(const struct job *j)
     return at;
 }
 
-static void drop_job(struct fleet *f, struct intents *in, struct job *j)
+void fleet_drop_job(struct fleet *f, struct intents *in, struct job *j)
 {
     struct cluster *c = j->cluster;
     struct anomaly *an;
@@ -168,7 +171,7 @@ void fleet_apply_retention(struct fleet *f, struct intents *in, struct cluster *
             return;
         }
         if (last_heard(j) < ev->u.retention.jobs_before_us) {
-            drop_job(f, in, j);
+            fleet_drop_job(f, in, j);
             continue;
         }
         for (uint32_t i = 0; ev->u.retention.excerpts_before_us && i < j->n_attempts; i++)
@@ -223,7 +226,7 @@ int fleet_apply_forget(struct intents *in, struct cluster *c, struct event *ev, 
         (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "TEXT_MISSING", "user: expected a user name");
         return adv_err_field(err, "user");
     }
-    ev->u.forget.ret_forgotten = ev->u.forget.ret_present = 0;
+    ev->u.forget.ret_forgotten = ev->u.forget.ret_present = ev->u.forget.ret_listed = 0;
     ev->u.forget.ret_more = false;
     HASH_ITER(hh_uid, c->jobs_by_uid, j, next) {
         if (!adv_streq(str_or(j->user), ev->u.forget.user))
@@ -235,6 +238,10 @@ int fleet_apply_forget(struct intents *in, struct cluster *c, struct event *ev, 
         } else {
             forget_job(in, j);
             ev->u.forget.ret_forgotten++;
+            if (!j->gone) { /* an agent that comes back must not find that all is as it was */
+                fleet_job_set_hash(c, j, true, 0);
+                ev->u.forget.ret_listed++;
+            }
         }
     }
     if (ev->u.forget.ret_forgotten) /* not whom */

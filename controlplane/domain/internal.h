@@ -66,6 +66,8 @@ void fleet_set_agent_state(struct intents *in, struct cluster *c, enum agent_sta
 void fleet_agent_back(struct fleet *f, struct cluster *c, const struct event *ev);
 int fleet_apply_state(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err);
 
+void fleet_job_set_hash(struct cluster *c, struct job *j, bool present, uint64_t hash);
+
 /* finding.c */
 void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 void fleet_apply_telemetry(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
@@ -137,6 +139,8 @@ int fleet_check_cert(const struct cluster *c, const char *serial, int64_t issued
 int fleet_apply_audit_append(struct intents *in, struct cluster *c, struct event *ev);
 int fleet_apply_audit_cut(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev, struct adv_err *err);
 void fleet_apply_retention(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev);
+/* With all below it; for good. */
+void fleet_drop_job(struct fleet *f, struct intents *in, struct job *j);
 int fleet_apply_forget(struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err);
 
 /* people.c */

@@ -72,6 +72,7 @@ int fleet_load_job(struct fleet *f, struct cluster *c, struct job *j)
             return -ADV_RESOURCE_EXHAUSTED;
         }
     }
+    order_add(&c->jobs_in_order, &j->by_uid, j->uid);
     if (j->present)
         c->digest ^= j->hash;
     fleet_recount(j);
@@ -91,6 +92,7 @@ int fleet_load_node(struct cluster *c, struct node *n)
     HASH_ADD_KEYPTR(hh, c->nodes, n->name, strlen(n->name), n);
     if (!n->hh.tbl)
         return -ADV_RESOURCE_EXHAUSTED;
+    order_add(&c->nodes_in_order, &n->by_name, n->name);
     c->digest ^= n->hash;
     return 0;
 }
@@ -229,6 +231,7 @@ void fleet_load_done(struct fleet *f, bool own_all, int64_t now_us, int64_t mono
 void fleet_unlink_job(struct cluster *c, struct job *j)
 {
     HASH_DELETE(hh_uid, c->jobs_by_uid, j);
+    order_remove(&c->jobs_in_order, &j->by_uid);
     if (fleet_find_job(c, j->job_id) == j)
         HASH_DELETE(hh_id, c->jobs_by_id, j);
     if (j->present)
@@ -263,6 +266,7 @@ void fleet_forget_node(struct cluster *c, const char *name)
         return;
     c->digest ^= n->hash;
     HASH_DEL(c->nodes, n);
+    order_remove(&c->nodes_in_order, &n->by_name);
     node_free(n);
 }
 

@@ -16,6 +16,7 @@
 #include "common/hash.h"
 
 #include "common/hostlist.h"
+#include "controlplane/domain/order.h"
 
 enum adv_mode { MODE_UNSET = 0, MODE_OFF = 1, MODE_OBSERVE = 2, MODE_APPROVE = 3, MODE_ACT = 4 };
 
@@ -248,6 +249,7 @@ struct node {
     bool seen_in_full; /* runtime */
     uint64_t revision;
     bool dirty;
+    struct order_node by_name; /* cluster->nodes_in_order */
     UT_hash_handle hh;
 };
 
@@ -473,6 +475,7 @@ struct job {
     uint32_t first_index;      /* restart count of attempts[0]: what was before it nobody saw */
     uint64_t revision;
     bool dirty;
+    struct order_node by_uid; /* cluster->jobs_in_order */
     UT_hash_handle hh_uid; /* cluster->jobs_by_uid */
     UT_hash_handle hh_id;  /* cluster->jobs_by_id: newest submission of an id */
 };
@@ -505,6 +508,8 @@ struct cluster {
     struct node *nodes;
     struct job *jobs_by_uid;
     struct job *jobs_by_id;
+    struct order jobs_in_order;  /* the same, by uid: by the time when they were first seen */
+    struct order nodes_in_order; /* by name */
     struct advice *open_advice;
     struct attempt *judged; /* runtime: attempts that wait to be judged */
     struct entry *entries[RESOURCE_KIND_END_]; /* by kind, then by uid */

@@ -4,14 +4,16 @@
 
 #include "controlplane/domain/internal.h"
 
+#include <stdio.h>
 #include <utlist.h>
 
 #include "common/jobcomment.h"
 
 #define MAX_RESTART_COUNT 10000 /* a larger number is garbage, not a job that was requeued this often */
-#define CLUSTER_MAX_JOBS     200000  /* what one agent can make the control plane keep */
+#define CLUSTER_MAX_JOBS     200000  /* what one agent can make the control plane keep, of past jobs too */
 #define CLUSTER_MAX_NODES    50000
 #define CLUSTER_MAX_ATTEMPTS 500000
+#define DROP_AHEAD           500     /* past jobs that go at once when there are too many: not some at each update */
 #define ATTEMPT_MAX_GAP      1000    /* requeues of a known job that nobody saw */
 #define STALE_END_S       100   /* an attempt first seen this long after its end is history, not news (MinJobAge / 3) */
 
@@ -28,7 +30,7 @@ static bool same_submission(const struct job *j, const struct job_obs *o)
     return o->submit_unix >= j->submit_unix;
 }
 
-static void job_set_hash(struct cluster *c, struct job *j, bool present, uint64_t hash)
+void fleet_job_set_hash(struct cluster *c, struct job *j, bool present, uint64_t hash)
 {
     if (j->present)
         c->digest ^= j->hash;
@@ -42,7 +44,7 @@ static void job_gone(struct fleet *f, struct intents *in, struct job *j)
 {
     struct attempt *a = fleet_last_attempt(j);
 
-    job_set_hash(j->cluster, j, false, 0);
+    fleet_job_set_hash(j->cluster, j, false, 0);
     if (!j->gone) {
         j->gone = true;
         fleet_recount(j);
@@ -77,6 +79,7 @@ static struct job *job_new(struct fleet *f, struct intents *in, struct cluster *
         job_free(j);
         return NULL;
     }
+    order_add(&c->jobs_in_order, &j->by_uid, j->uid);
     HASH_ADD_KEYPTR(hh_id, c->jobs_by_id, j->job_id, strlen(j->job_id), j);
     in->oom |= !j->hh_id.tbl;
     fleet_touch_job(in, j);
@@ -243,7 +246,7 @@ static void apply_job(struct fleet *f, struct intents *in, struct cluster *c, co
         j->num_nodes = o->num_nodes;
     if (!j->incarnation_unix)
         j->incarnation_unix = o->incarnation_unix ? o->incarnation_unix : o->restart_count == 0 ? o->submit_unix : 0;
-    job_set_hash(c, j, true, o->hash);
+    fleet_job_set_hash(c, j, true, o->hash);
     j->seen_in_full = true;
     apply_attempt(f, in, j, o, ev);
     fleet_recount(j);
@@ -271,6 +274,7 @@ static void apply_node(struct intents *in, struct cluster *c, const struct node_
             node_free(n);
             return;
         }
+        order_add(&c->nodes_in_order, &n->by_name, n->name);
     } else {
         c->digest ^= n->hash;
     }
@@ -289,6 +293,7 @@ static void node_gone(struct intents *in, struct cluster *c, struct node *n)
     fleet_touch_gone(in, RESOURCE_NODE, n, c);
     c->digest ^= n->hash;
     HASH_DEL(c->nodes, n);
+    order_remove(&c->nodes_in_order, &n->by_name);
     node_free(n);
 }
 
@@ -316,6 +321,78 @@ static void full_end(struct fleet *f, struct intents *in, struct cluster *c)
     HASH_ITER(hh, c->nodes, n, n_next)
         if (!n->seen_in_full)
             node_gone(in, c, n);
+}
+
+/* How many of @ev's jobs would be live that are not now. */
+static size_t newly_live(const struct cluster *c, const struct event *ev)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < ev->u.state.n_jobs; i++) {
+        const struct job *j = fleet_find_job(c, ev->u.state.jobs[i].job_id);
+        n += !j || j->gone; /* one that takes the id of a live one takes its place, too */
+    }
+    return n;
+}
+
+static size_t newly_known_nodes(const struct cluster *c, const struct event *ev)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < ev->u.state.n_nodes; i++) {
+        const char *name = ev->u.state.nodes[i].name;
+        struct node *known = NULL;
+        if (name)
+            HASH_FIND_STR(c->nodes, name, known);
+        n += !known;
+    }
+    return n;
+}
+
+/* Of jobs that are not gone; looked at only when there are many. */
+static size_t live_attempts(const struct cluster *c)
+{
+    size_t n = 0;
+
+    if (c->n_attempts < CLUSTER_MAX_ATTEMPTS / 2)
+        return c->n_attempts;
+    for (const struct job *j = c->jobs_by_id; j; j = j->hh_id.next)
+        n += j->gone ? 0 : j->n_attempts;
+    return n;
+}
+
+static uint32_t max_jobs(const struct fleet *f)
+{
+    return f->cfg.max_jobs ? f->cfg.max_jobs : CLUSTER_MAX_JOBS;
+}
+
+static bool too_many_kept(const struct fleet *f, const struct cluster *c, size_t ahead)
+{
+    return HASH_CNT(hh_uid, c->jobs_by_uid) + ahead > max_jobs(f) || c->n_attempts + ahead > CLUSTER_MAX_ATTEMPTS;
+}
+
+/* What is past must not keep out what is: the oldest of it goes before its time. */
+static void drop_oldest(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev)
+{
+    size_t ahead = max_jobs(f) > 10 * DROP_AHEAD ? DROP_AHEAD : 0;
+    struct order_node *n = order_after(&c->jobs_in_order, "");
+    char name[RESOURCE_NAME_MAX], uid[64];
+    uint32_t dropped = 0;
+
+    if (!too_many_kept(f, c, 0))
+        return;
+    for (; n && !in->oom && too_many_kept(f, c, ahead); n = order_after(&c->jobs_in_order, uid)) {
+        struct job *j = ADV_CONTAINER_OF(n, struct job, by_uid);
+        (void) snprintf(uid, sizeof(uid), "%s", j->uid);
+        if (!j->gone)
+            continue;
+        fleet_drop_job(f, in, j);
+        dropped++;
+    }
+    if (dropped)
+        fleet_audit(in, c, ev, 0, "jobs.dropped", cluster_resource_name(c, name),
+                    "%u past jobs went before their time, the oldest: at most %u jobs and %d attempts are kept", dropped,
+                    max_jobs(f), CLUSTER_MAX_ATTEMPTS);
 }
 
 void fleet_set_agent_state(struct intents *in, struct cluster *c, enum agent_state s, int64_t now_us)
@@ -359,11 +436,12 @@ int fleet_apply_state(struct fleet *f, struct intents *in, struct cluster *c, st
             return adv_err_field(err, "state_update.jobs[%zu]", i);
         }
     }
-    if (HASH_CNT(hh_uid, c->jobs_by_uid) + ev->u.state.n_jobs > CLUSTER_MAX_JOBS ||
-        HASH_COUNT(c->nodes) + ev->u.state.n_nodes > CLUSTER_MAX_NODES || c->n_attempts > CLUSTER_MAX_ATTEMPTS)
+    if (c->n_jobs + newly_live(c, ev) > max_jobs(f) ||
+        HASH_COUNT(c->nodes) + newly_known_nodes(c, ev) > CLUSTER_MAX_NODES ||
+        live_attempts(c) + ev->u.state.n_jobs > CLUSTER_MAX_ATTEMPTS)
         return adv_err_set_reason(err, ADV_RESOURCE_EXHAUSTED, "CLUSTER_TOO_LARGE",
-                                  "cluster %s: more than %d jobs, %d nodes or %d attempts are kept", c->name,
-                                  CLUSTER_MAX_JOBS, CLUSTER_MAX_NODES, CLUSTER_MAX_ATTEMPTS);
+                                  "cluster %s: expected at most %u live jobs, %d nodes and %d attempts of live jobs", c->name,
+                                  max_jobs(f), CLUSTER_MAX_NODES, CLUSTER_MAX_ATTEMPTS);
     for (size_t i = 0; i < ev->u.state.n_nodes; i++)
         if (!ev->u.state.nodes[i].name || !*ev->u.state.nodes[i].name) {
             (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "OBSERVATION_MALFORMED", "a node without a name");
@@ -388,6 +466,7 @@ int fleet_apply_state(struct fleet *f, struct intents *in, struct cluster *c, st
     }
     if (ev->u.state.full_end)
         full_end(f, in, c);
+    drop_oldest(f, in, c, ev);
     c->observe_us = ev->u.state.observe_us;
     if (!c->in_full) {
         bool ok = c->digest == ev->u.state.digest, back = ok && c->agent_state != AGENT_CONNECTED;

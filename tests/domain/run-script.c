@@ -6,9 +6,9 @@
  *
  * A script line is:   AT VERB ARGS...   with AT like 12.5 (seconds), or # for a comment. Words are key=value; a value
  * with blanks is in single quotes. Between lines EV_TICK runs at each deadline. Verbs:
- *   config key=SECONDS...             before the first event
+ *   config key=SECONDS... [jobs=N]    before the first event; jobs: how many are kept
  *   create CLUSTER | mode CLUSTER MODE
- *   hello CLUSTER instance= journal= ceiling= [epoch=T.C] [persistent=0] [resume=1]
+ *   hello CLUSTER instance= journal= ceiling= [epoch=T.C] [persistent=0] [resume=1|2]     2: as it was when the agent went
  *   gone CLUSTER instance= | take CLUSTER instance= journal= | report CLUSTER instance= ceiling=
  *   nodes CLUSTER HOSTLIST            nodes of the cluster, sent with the next state
  *   state CLUSTER instance= [full=1] [gone=JOB] job=ID state= [restarts=] [submit=] [end=] [exit=] [signal=] [nodes=]
@@ -47,6 +47,7 @@ static char node_names[64][32];
 static size_t n_node_names;
 static const char *script;
 static int line_no;
+static uint64_t digest_then; /* when the agent went */
 
 static void die(const char *what) __attribute__((noreturn));
 static void die(const char *what)
@@ -608,7 +609,7 @@ static void do_forget(struct event *ev)
     ev->u.forget.user = word(3);
     ev->u.forget.limit = (uint32_t) num("limit", 1000);
     apply(ev);
-    print("  -> %u forgotten, %u present%s\n", ev->u.forget.ret_forgotten, ev->u.forget.ret_present,
+    print("  -> %u forgotten, %u present%s\n", ev->u.forget.ret_forgotten, ev->u.forget.ret_present + ev->u.forget.ret_listed,
           ev->u.forget.ret_more ? ", more" : "");
 }
 
@@ -656,6 +657,7 @@ static void do_config(void)
     for (size_t i = 0; i < ADV_ARRAY_LEN(keys); i++)
         if (get(keys[i].key, NULL))
             *keys[i].us = (int64_t) (strtod(get(keys[i].key, "0"), NULL) * 1e6);
+    config.max_jobs = (uint32_t) num("jobs", config.max_jobs);
     fleet->cfg = config;
 }
 
@@ -684,13 +686,14 @@ static void run_line(void)
         if (num("resume", 0) && fleet_find_cluster(fleet, ev.cluster)) { /* offers what is held here, too */
             ev.u.hello.resume = true;
             ev.u.hello.resume_epoch = fleet_find_cluster(fleet, ev.cluster)->epoch;
-            ev.u.hello.resume_digest = fleet_find_cluster(fleet, ev.cluster)->digest;
+            ev.u.hello.resume_digest = num("resume", 0) == 2 ? digest_then : fleet_find_cluster(fleet, ev.cluster)->digest;
         }
         apply(&ev);
         print("  -> %s%s%s\n", ev.u.hello.ret_granted ? "granted" : "standby", ev.u.hello.ret_settle ? ", settle" : "",
               ev.u.hello.ret_resumed ? ", resumed" : "");
     } else if (adv_streq(verb, "gone")) {
         ev.type = EV_AGENT_GONE;
+        digest_then = fleet_find_cluster(fleet, ev.cluster) ? fleet_find_cluster(fleet, ev.cluster)->digest : 0;
         ev.u.gone.instance_id = get("instance", "i1");
         apply(&ev);
     } else if (adv_streq(verb, "take")) {

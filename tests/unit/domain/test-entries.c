@@ -206,3 +206,26 @@ Test(entries, deadlines_are_kept_in_order)
     cr_assert_eq(c->maintenance_past_us, now_us);
     cr_assert_eq(fleet_next_deadline(f), 0);
 }
+
+/* However the table is ordered: the store's rows come in the order of their keys, a list may have been newest first. */
+Test(entries, oldest_checkpoint_goes)
+{
+    struct event ev = { .type = EV_AUDIT_CUT };
+    struct event mode = { .type = EV_SET_MODE, .u.set_mode.mode = MODE_OBSERVE };
+    char uid[32];
+
+    cr_assert_eq(apply(&mode), 0);
+    for (int i = 64; i > 0; i--) {
+        struct checkpoint *cp = calloc(1, sizeof(*cp));
+        cr_assert(cp);
+        (void) snprintf(uid, sizeof(uid), "%018d", i);
+        cr_assert(cp->e.uid = strdup(uid));
+        cr_assert_eq(fleet_load_entry(c, RESOURCE_CHECKPOINT, &cp->e), 0);
+    }
+    ev.u.cut.seq = 1;
+    ev.u.cut.hash = "h";
+    ev.u.cut.store_uuid = "u";
+    cr_assert_eq(apply(&ev), 0);
+    cr_assert_null(entry_find(c, RESOURCE_CHECKPOINT, "000000000000000001"));
+    cr_assert(entry_find(c, RESOURCE_CHECKPOINT, "000000000000000064"));
+}
