@@ -3,6 +3,7 @@
 
 #include "advisor/v1/advice_service.pb-c.h"
 
+#include <stdio.h>
 #include <utlist.h>
 
 #include "controlplane/api/find.h"
@@ -42,44 +43,44 @@ static int list_advice(struct api *api, const struct api_caller *caller, const P
 {
     const Advisor__V1__ListAdviceRequest *q = (const void *) req;
     struct cluster *c;
-    struct job_list jobs;
+    struct job_walk walk;
     char after[64];
     const char *last = NULL;
     uint32_t limit;
+    struct job *j;
     bool all;
     int r;
 
     if ((r = api_find_parent(api, caller, q->parent, &c, &all, err)) < 0 ||
         (r = api_page_size(q->page_size, &limit, err)) < 0 ||
         (r = token_page_parse(q->page_token, "advice", after, sizeof(after), err)) < 0 ||
-        (r = list_jobs_sorted(api, caller, c, ar, &jobs, err)) < 0)
+        (r = job_walk_begin(api, caller, c, after, ar, &walk, err)) < 0)
         return r;
     REPLY(m, Advisor__V1__ListAdviceResponse, advisor__v1__list_advice_response__init);
     m->advice = adv_arena_alloc(ar, limit * sizeof(*m->advice));
     if (!m->advice)
         return -ADV_RESOURCE_EXHAUSTED;
     /* the key of a page is "<job uid>.<attempt>", newest first in both */
-    for (size_t i = 0; i < jobs.n; i++)
-        for (uint32_t k = jobs.v[i]->n_attempts; k-- > 0;) {
-            const struct advice *ad = jobs.v[i]->attempts[k]->advice;
-            const char *key;
+    while ((j = job_walk_next(&walk)))
+        for (uint32_t k = j->n_attempts; k-- > 0;) {
+            const struct advice *ad = j->attempts[k]->advice;
+            char key[80];
             if (!ad || (q->only_actions && ad->desired == DESIRED_NO_ACTION) ||
                 (q->only_awaiting_approval && !advice_awaits_approval(ad)))
                 continue;
-            key = shape_printf(ar, "%s.%010u", jobs.v[i]->uid, jobs.v[i]->attempts[k]->index);
-            if (!key)
-                return -ADV_RESOURCE_EXHAUSTED;
+            (void) snprintf(key, sizeof(key), "%s.%010u", j->uid, j->attempts[k]->index);
             if (*after && strcmp(key, after) >= 0)
                 continue;
             if (m->n_advice == limit) {
                 m->next_page_token = token_page(ar, "advice", last);
                 return 0;
             }
-            if (!(m->advice[m->n_advice] = shape_advice(ar, ad)))
+            if (!(m->advice[m->n_advice] = shape_advice(ar, ad)) || !(last = adv_arena_strdup(ar, key)))
                 return -ADV_RESOURCE_EXHAUSTED;
             m->n_advice++;
-            last = key;
         }
+    if (walk.n) /* all of that job was looked at */
+        m->next_page_token = token_page(ar, "advice", shape_printf(ar, "%s.%010u", walk.last, 0));
     return 0;
 }
 

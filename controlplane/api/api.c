@@ -64,6 +64,18 @@ bool api_may_see_all(const struct api_caller *caller, const char *cluster)
     return grants_whole_cluster(identity_grants(caller->identity), ROLE_READER, cluster);
 }
 
+bool api_may_see_entry(const struct api_caller *caller, const struct entry *e)
+{
+    const struct job *j;
+    struct resource_path p;
+
+    if (e->kind != RESOURCE_INCIDENT || api_may_see_all(caller, e->cluster->name) ||
+        resource_path_parse(str_or(((const struct incident *) e)->subject), &p, NULL) < 0 || !p.job_uid)
+        return true;
+    j = fleet_find_job_uid(e->cluster, p.job_uid);
+    return j && api_may_see_job(caller, j); /* of one that is gone nobody knows any more whose it was */
+}
+
 int api_check(const struct api_caller *caller, enum api_role role, const char *cluster, const char *account,
               const char *user, struct adv_err *err)
 {

@@ -138,6 +138,8 @@ bool api_may(const struct api_caller *caller, enum api_role role, const char *cl
              const char *user);
 /* To see it as READER; as DETECTOR too in calls that need that role, whose callers may point at what they may not read. */
 bool api_may_see_job(const struct api_caller *caller, const struct job *j);
+/* An incident about a job goes with the job; everything else hangs on the cluster, which is taken as visible. */
+bool api_may_see_entry(const struct api_caller *caller, const struct entry *e);
 bool api_may_see_cluster(const struct api_caller *caller, const char *cluster);
 /* Everything of the cluster, all users' jobs: for what cannot be told apart by job. */
 bool api_may_see_all(const struct api_caller *caller, const char *cluster);

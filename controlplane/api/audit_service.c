@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "common/num.h"
+#include "controlplane/api/find.h"
 #include "controlplane/shapes/shapes.h"
 
 struct audit_read {
@@ -139,19 +140,16 @@ static void list_audit_events(struct api_call *call, const ProtobufCMessage *req
     store_list_audit(turn_store(call->api->turn), &query, rows_cb, a);
 }
 
-static int newest_first(struct entry *a, struct entry *b)
-{
-    return strcmp(b->uid, a->uid);
-}
-
 static int list_audit_checkpoints(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req,
                                   struct adv_arena *ar, ProtobufCMessage **ret, struct adv_err *err)
 {
     const Advisor__V1__ListAuditCheckpointsRequest *q = (const void *) req;
     struct fleet *f = turn_fleet(api->turn);
     struct cluster *c = f->global;
+    struct newest *all;
     char after[64];
     uint32_t limit;
+    size_t n = 0;
     int r;
 
     if ((!adv_streq(q->parent, "clusters/" FLEET_CLUSTER) &&
@@ -161,20 +159,17 @@ static int list_audit_checkpoints(struct api *api, const struct api_caller *call
         return r;
     REPLY(m, Advisor__V1__ListAuditCheckpointsResponse, advisor__v1__list_audit_checkpoints_response__init);
     m->checkpoints = adv_arena_alloc(ar, limit * sizeof(*m->checkpoints));
-    if (!m->checkpoints)
+    all = adv_arena_alloc(ar, (HASH_COUNT(c->entries[RESOURCE_CHECKPOINT]) + 1) * sizeof(*all));
+    if (!m->checkpoints || !all)
         return -ADV_RESOURCE_EXHAUSTED;
-    HASH_SRT(hh, c->entries[RESOURCE_CHECKPOINT], newest_first);
-    for (const struct entry *e = c->entries[RESOURCE_CHECKPOINT]; e; e = e->hh.next) {
-        if (*after && strcmp(e->uid, after) >= 0)
-            continue;
-        if (m->n_checkpoints == limit) {
-            m->next_page_token = token_page(ar, "checkpoints", after);
-            break;
-        }
-        m->checkpoints[m->n_checkpoints] = shape_checkpoint(ar, (const struct checkpoint *) e);
+    for (const struct entry *e = c->entries[RESOURCE_CHECKPOINT]; e; e = e->hh.next)
+        if (!*after || strcmp(e->uid, after) < 0)
+            all[n++] = (struct newest) { e->uid, e };
+    n = newest_page(ar, "checkpoints", all, n, limit, &m->next_page_token);
+    while (m->n_checkpoints < n) {
+        m->checkpoints[m->n_checkpoints] = shape_checkpoint(ar, all[m->n_checkpoints].object);
         if (!m->checkpoints[m->n_checkpoints++])
             return -ADV_RESOURCE_EXHAUSTED;
-        (void) snprintf(after, sizeof(after), "%s", e->uid);
     }
     return 0;
 }

@@ -154,46 +154,34 @@ static int find_admin_parent(struct api *api, const struct api_caller *caller, c
     return r < 0 ? r : api_check(caller, ROLE_ADMIN, (*ret)->name, NULL, NULL, err);
 }
 
-static int newest_enrolment(struct enrolment *a, struct enrolment *b)
-{
-    return strcmp(b->uid, a->uid);
-}
-
-static int newest_revocation(struct revocation *a, struct revocation *b)
-{
-    return strcmp(b->uid, a->uid);
-}
-
 /* Both lists: uids sort by time of creation. */
 #define LIST(type, Type, plural)                                                                                             \
     static int list_##plural(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req,                  \
                              struct adv_arena *ar, ProtobufCMessage **ret, struct adv_err *err)                              \
     {                                                                                                                        \
         const Advisor__V1__List##Type##sRequest *q = (const void *) req;                                                     \
+        struct newest *all;                                                                                                  \
         struct cluster *c;                                                                                                   \
         char after[64];                                                                                                      \
         uint32_t limit;                                                                                                      \
+        size_t n = 0;                                                                                                        \
         int r;                                                                                                               \
                                                                                                                              \
         if ((r = find_admin_parent(api, caller, q->parent, &c, err)) < 0 ||                                                  \
             (r = api_page_size(q->page_size, &limit, err)) < 0 ||                                                            \
-            (r = token_page_parse(q->page_token, #plural, after, sizeof(after), err)) < 0)                               \
+            (r = token_page_parse(q->page_token, #plural, after, sizeof(after), err)) < 0)                                   \
             return r;                                                                                                        \
         REPLY(m, Advisor__V1__List##Type##sResponse, advisor__v1__list_##plural##_response__init);                           \
         m->plural = adv_arena_alloc(ar, limit * sizeof(*m->plural));                                                         \
-        if (!m->plural)                                                                                                      \
+        all = adv_arena_alloc(ar, (HASH_COUNT(c->plural) + 1) * sizeof(*all));                                               \
+        if (!m->plural || !all)                                                                                              \
             return -ADV_RESOURCE_EXHAUSTED;                                                                                  \
-        HASH_SRT(hh, c->plural, newest_##type);                                                                              \
-        for (struct type *o = c->plural; o; o = o->hh.next) {                                                                \
-            if (*after && strcmp(o->uid, after) >= 0)                                                                        \
-                continue;                                                                                                    \
-            if (m->n_##plural == limit) {                                                                                    \
-                m->next_page_token = token_page(ar, #plural, after);                                                     \
-                break;                                                                                                       \
-            }                                                                                                                \
-            m->plural[m->n_##plural++] = shape_##type(ar, o);                                                                \
-            (void) snprintf(after, sizeof(after), "%s", o->uid);                                                             \
-        }                                                                                                                    \
+        for (const struct type *o = c->plural; o; o = o->hh.next)                                                            \
+            if (!*after || strcmp(o->uid, after) < 0)                                                                        \
+                all[n++] = (struct newest) { o->uid, o };                                                                    \
+        n = newest_page(ar, #plural, all, n, limit, &m->next_page_token);                                                    \
+        for (; m->n_##plural < n; m->n_##plural++)                                                                           \
+            m->plural[m->n_##plural] = shape_##type(ar, all[m->n_##plural].object);                                          \
         return 0;                                                                                                            \
     }
 LIST(enrolment, Enrolment, enrolments)

@@ -44,13 +44,13 @@ static int get_entry(struct api *api, const struct api_caller *caller, enum reso
     if (!c || !api_may_see_cluster(caller, p.cluster))
         return adv_err_set_reason(err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", p.cluster);
     *ret = entry_find(c, kind, p.entry_uid);
-    if (*ret)
+    if (*ret && api_may_see_entry(caller, *ret))
         return 0;
     return not_found(kind, name, err);
 }
 
 struct page {
-    const struct entry **v; /* newest first */
+    const struct newest *v;
     size_t n;
     char *next_token;
 };
@@ -65,17 +65,12 @@ struct query {
     const void *req;
 };
 
-static int newest_first(const void *a, const void *b)
-{
-    return strcmp((*(const struct entry *const *) b)->uid, (*(const struct entry *const *) a)->uid);
-}
-
 static int list_entries(struct api *api, const struct api_caller *caller, const struct query *q, struct adv_arena *ar,
                         struct page *ret, struct adv_err *err)
 {
     struct fleet *f = turn_fleet(api->turn);
     struct cluster *only;
-    const struct entry **all;
+    struct newest *all;
     char after[64];
     uint32_t limit;
     size_t n = 0;
@@ -96,13 +91,11 @@ static int list_entries(struct api *api, const struct api_caller *caller, const 
         if (every ? !api_may_see_cluster(caller, c->name) : c != only)
             continue;
         for (const struct entry *e = c->entries[q->kind]; e; e = e->hh.next)
-            if (q->wanted(e, q->req) && (!*after || strcmp(e->uid, after) < 0))
-                all[n++] = e;
+            if (q->wanted(e, q->req) && api_may_see_entry(caller, e) && (!*after || strcmp(e->uid, after) < 0))
+                all[n++] = (struct newest) { e->uid, e };
     }
-    qsort(all, n, sizeof(*all), newest_first);
-    *ret = (struct page) { all, n < limit ? n : limit, (char *) (uintptr_t) "" };
-    if (n > limit)
-        ret->next_token = token_page(ar, q->list, all[limit - 1]->uid);
+    *ret = (struct page) { .v = all, .next_token = (char *) (uintptr_t) "" };
+    ret->n = newest_page(ar, q->list, all, n, limit, &ret->next_token);
     return 0;
 }
 
@@ -120,7 +113,7 @@ static int list_entries(struct api *api, const struct api_caller *caller, const 
         REPLY(m, Resp, resp_init);                                                                                      \
         m->field = adv_arena_alloc(ar, (page.n + 1) * sizeof(*m->field));                                               \
         for (size_t i = 0; m->field && i < page.n; i++)                                                                 \
-            if ((m->field[i] = shape(ar, (const struct Struct *) page.v[i])))                                           \
+            if ((m->field[i] = shape(ar, (const struct Struct *) page.v[i].object)))                                           \
                 m->n_##field++;                                                                                         \
         m->next_page_token = page.next_token;                                                                           \
         return adv_arena_exhausted(ar) ? -ADV_RESOURCE_EXHAUSTED : 0;                                                   \

@@ -66,29 +66,64 @@ int find_attempt(struct api *api, const struct api_caller *caller, const char *n
     return 0;
 }
 
-static int newest_first(const void *a, const void *b)
+/* ---- lists ------------------------------------------------------------------------------------------------------ */
+
+static void sift_down(struct job_walk *w, size_t i)
 {
-    return strcmp((*(struct job *const *) b)->uid, (*(struct job *const *) a)->uid);
+    for (size_t child; (child = 2 * i + 1) < w->n; i = child) {
+        struct order_node *n = w->heap[i];
+        if (child + 1 < w->n && strcmp(w->heap[child + 1]->key, w->heap[child]->key) > 0)
+            child++;
+        if (strcmp(n->key, w->heap[child]->key) >= 0)
+            return;
+        w->heap[i] = w->heap[child];
+        w->heap[child] = n;
+    }
 }
 
-int list_jobs_sorted(struct api *api, const struct api_caller *caller, struct cluster *only, struct adv_arena *ar,
-                     struct job_list *ret, struct adv_err *err)
+int job_walk_begin(struct api *api, const struct api_caller *caller, struct cluster *only, const char *before,
+                   struct adv_arena *ar, struct job_walk *ret, struct adv_err *err)
 {
     struct fleet *f = turn_fleet(api->turn);
-    size_t n = 0;
 
-    *ret = (struct job_list) { 0 };
-    for (struct cluster *c = f->clusters; c; c = c->hh.next)
-        if (!only || c == only)
-            n += HASH_CNT(hh_uid, c->jobs_by_uid);
-    ret->v = adv_arena_alloc(ar, (n + 1) * sizeof(*ret->v));
-    if (!ret->v)
+    *ret = (struct job_walk) { .caller = caller, .budget = JOBS_A_PAGE };
+    ret->heap = adv_arena_alloc(ar, (HASH_COUNT(f->clusters) + 1) * sizeof(struct order_node *));
+    if (!ret->heap)
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
     for (struct cluster *c = f->clusters; c; c = c->hh.next)
-        if (!only || c == only)
-            for (struct job *j = c->jobs_by_uid; j; j = j->hh_uid.next)
-                if (api_may_see_job(caller, j))
-                    ret->v[ret->n++] = j;
-    qsort(ret->v, ret->n, sizeof(*ret->v), newest_first);
+        if ((only ? c == only : api_may_see_cluster(caller, c->name)) &&
+            (ret->heap[ret->n] = order_before(&c->jobs_in_order, before)))
+            ret->n++;
+    for (size_t i = ret->n / 2 + 1; i-- > 0;)
+        sift_down(ret, i);
     return 0;
+}
+
+struct job *job_walk_next(struct job_walk *w)
+{
+    while (w->n && w->budget) {
+        struct job *j = ADV_CONTAINER_OF(w->heap[0], struct job, by_uid);
+        w->last = j->uid;
+        w->budget--;
+        if (!(w->heap[0] = order_before(&j->cluster->jobs_in_order, j->uid)))
+            w->heap[0] = w->heap[--w->n];
+        sift_down(w, 0);
+        if (api_may_see_job(w->caller, j))
+            return j;
+    }
+    return NULL;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    return strcmp(((const struct newest *) b)->uid, ((const struct newest *) a)->uid);
+}
+
+size_t newest_page(struct adv_arena *ar, const char *list, struct newest *v, size_t n, uint32_t limit, char **ret_token)
+{
+    qsort(v, n, sizeof(*v), newest_first);
+    if (n <= limit)
+        return n;
+    *ret_token = token_page(ar, list, v[limit - 1].uid);
+    return limit;
 }

@@ -8,9 +8,9 @@
 #include "controlplane/api/find.h"
 #include "controlplane/shapes/shapes.h"
 
-static int by_cluster_name(struct cluster *a, struct cluster *b)
+static int by_cluster_name(const void *a, const void *b)
 {
-    return strcmp(a->name, b->name);
+    return strcmp((*(struct cluster *const *) a)->name, (*(struct cluster *const *) b)->name);
 }
 
 static int get_cluster(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req,
@@ -32,8 +32,10 @@ static int list_clusters(struct api *api, const struct api_caller *caller, const
 {
     const Advisor__V1__ListClustersRequest *q = (const void *) req;
     struct fleet *f = turn_fleet(api->turn);
+    struct cluster **all;
     char after[256];
     uint32_t limit;
+    size_t n = 0;
     int r;
 
     if ((r = api_page_size(q->page_size, &limit, err)) < 0 ||
@@ -41,25 +43,20 @@ static int list_clusters(struct api *api, const struct api_caller *caller, const
         return r;
     REPLY(m, Advisor__V1__ListClustersResponse, advisor__v1__list_clusters_response__init);
     m->clusters = adv_arena_alloc(ar, limit * sizeof(*m->clusters));
-    if (!m->clusters)
+    all = adv_arena_alloc(ar, (HASH_COUNT(f->clusters) + 1) * sizeof(struct cluster *));
+    if (!m->clusters || !all)
         return -ADV_RESOURCE_EXHAUSTED;
-    HASH_SRT(hh, f->clusters, by_cluster_name);
-    for (struct cluster *c = f->clusters; c; c = c->hh.next) {
-        if (strcmp(c->name, after) <= 0 || !api_may_see_cluster(caller, c->name))
-            continue;
-        if (m->n_clusters == limit) {
-            m->next_page_token = token_page(ar, "clusters", after);
-            break;
-        }
-        m->clusters[m->n_clusters++] = shape_cluster(ar, c);
-        (void) strcpy(after, c->name);
+    for (struct cluster *c = f->clusters; c; c = c->hh.next)
+        if (strcmp(c->name, after) > 0 && api_may_see_cluster(caller, c->name))
+            all[n++] = c;
+    qsort(all, n, sizeof(struct cluster *), by_cluster_name);
+    while (m->n_clusters < n && m->n_clusters < limit) {
+        m->clusters[m->n_clusters] = shape_cluster(ar, all[m->n_clusters]);
+        m->n_clusters++;
     }
+    if (n > limit)
+        m->next_page_token = token_page(ar, "clusters", all[limit - 1]->name);
     return 0;
-}
-
-static int by_node_name(struct node *a, struct node *b)
-{
-    return strcmp(a->name, b->name);
 }
 
 static int list_nodes(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req,
@@ -79,16 +76,13 @@ static int list_nodes(struct api *api, const struct api_caller *caller, const Pr
     m->nodes = adv_arena_alloc(ar, limit * sizeof(*m->nodes));
     if (!m->nodes)
         return -ADV_RESOURCE_EXHAUSTED;
-    HASH_SRT(hh, c->nodes, by_node_name);
-    for (struct node *n = c->nodes; n; n = n->hh.next) {
-        if (strcmp(n->name, after) <= 0)
-            continue;
+    for (const struct order_node *o = order_after(&c->nodes_in_order, after); o; o = order_after(&c->nodes_in_order, o->key)) {
         if (m->n_nodes == limit) {
             m->next_page_token = token_page(ar, "nodes", after);
             break;
         }
-        m->nodes[m->n_nodes++] = shape_node(ar, c, n);
-        (void) snprintf(after, sizeof(after), "%s", n->name);
+        m->nodes[m->n_nodes++] = shape_node(ar, c, ADV_CONTAINER_OF(o, struct node, by_name));
+        (void) snprintf(after, sizeof(after), "%s", o->key);
     }
     return 0;
 }

@@ -22,11 +22,12 @@ static int get_job(struct api *api, const struct api_caller *caller, const Proto
     return 0;
 }
 
-static bool state_wanted(const Advisor__V1__ListJobsRequest *q, const struct job *j)
+static bool job_wanted(const Advisor__V1__ListJobsRequest *q, const struct job *j)
 {
     enum job_state s = j->n_attempts ? j->attempts[j->n_attempts - 1]->state : JOB_UNKNOWN;
 
-    if (*q->user && !adv_streq(q->user, str_or(j->user)))
+    if ((*q->user && !adv_streq(q->user, str_or(j->user))) || (*q->account && !adv_streq(q->account, str_or(j->account))) ||
+        (*q->workflow && !adv_streq(q->workflow, str_or(j->workflow))))
         return false;
     for (size_t i = 0; i < q->n_states; i++)
         if ((int) q->states[i] == (int) s)
@@ -39,33 +40,31 @@ static int list_jobs(struct api *api, const struct api_caller *caller, const Pro
 {
     const Advisor__V1__ListJobsRequest *q = (const void *) req;
     struct cluster *c;
-    struct job_list jobs;
+    struct job_walk walk;
     char after[64];
     uint32_t limit;
+    struct job *j;
     bool all;
     int r;
 
     if ((r = api_find_parent(api, caller, q->parent, &c, &all, err)) < 0 ||
         (r = api_page_size(q->page_size, &limit, err)) < 0 ||
         (r = token_page_parse(q->page_token, "jobs", after, sizeof(after), err)) < 0 ||
-        (r = list_jobs_sorted(api, caller, c, ar, &jobs, err)) < 0)
+        (r = job_walk_begin(api, caller, c, after, ar, &walk, err)) < 0)
         return r;
     REPLY(m, Advisor__V1__ListJobsResponse, advisor__v1__list_jobs_response__init);
     m->jobs = adv_arena_alloc(ar, limit * sizeof(*m->jobs));
     if (!m->jobs)
         return -ADV_RESOURCE_EXHAUSTED;
-    for (size_t i = 0; i < jobs.n; i++) {
-        struct job *j = jobs.v[i];
-        if ((*after && strcmp(j->uid, after) >= 0) || !state_wanted(q, j))
+    while (m->n_jobs < limit && (j = job_walk_next(&walk))) {
+        if (!job_wanted(q, j))
             continue;
-        if (m->n_jobs == limit) {
-            m->next_page_token = token_page(ar, "jobs", m->jobs[limit - 1]->uid);
-            break;
-        }
         if (!(m->jobs[m->n_jobs] = shape_job(ar, j)))
             return -ADV_RESOURCE_EXHAUSTED;
         m->n_jobs++;
     }
+    if (walk.n)
+        m->next_page_token = token_page(ar, "jobs", walk.last);
     return 0;
 }
 

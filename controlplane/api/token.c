@@ -57,8 +57,14 @@ const char *token_resume(const char *store_uuid, uint64_t seq, const char *filte
     return buf;
 }
 
-int token_resume_parse(const char *token, const char *store_uuid, const char *filter, uint64_t newest, uint64_t *ret_seq,
-                       struct adv_err *err)
+int token_resume_invalid(struct adv_err *err)
+{
+    (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "RESUME_TOKEN_INVALID",
+                              "resume_token: expected a token of this store, caller and filter");
+    return adv_err_field(err, "resume_token");
+}
+
+int token_resume_parse(const char *token, const char *store_uuid, const char *filter, uint64_t *ret_seq, struct adv_err *err)
 {
     char text[TOKEN_RESUME_SIZE], *save = NULL, *uuid, *seq, *its_filter;
 
@@ -68,10 +74,8 @@ int token_resume_parse(const char *token, const char *store_uuid, const char *fi
         seq = strtok_r(NULL, ".", &save);
         its_filter = strtok_r(NULL, ".", &save);
         if (uuid && seq && its_filter && adv_streq(uuid, store_uuid) && adv_streq(its_filter, filter) &&
-            !strtok_r(NULL, ".", &save) && adv_parse_u64(seq, 0, newest, ret_seq, NULL) == 0)
+            !strtok_r(NULL, ".", &save) && adv_parse_u64(seq, 0, UINT64_MAX - 1, ret_seq, NULL) == 0)
             return 0;
     }
-    (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "RESUME_TOKEN_INVALID",
-                              "resume_token: expected a token of this store, caller and filter");
-    return adv_err_field(err, "resume_token");
+    return token_resume_invalid(err);
 }

@@ -18,8 +18,10 @@ adv_must_check int token_page_parse(const char *token, const char *list, char *r
 #define TOKEN_RESUME_SIZE 128
 /* A position in the change log, for one store and filter. */
 const char *token_resume(const char *store_uuid, uint64_t seq, const char *filter, char buf[TOKEN_RESUME_SIZE]);
-/* Errors: -ADV_INVALID_ARGUMENT (RESUME_TOKEN_INVALID; also a position above @newest), field "resume_token". */
-adv_must_check int token_resume_parse(const char *token, const char *store_uuid, const char *filter, uint64_t newest,
-                                      uint64_t *ret_seq, struct adv_err *err);
+/* Whether the log has got that far is the caller's to see. Errors: -ADV_INVALID_ARGUMENT (RESUME_TOKEN_INVALID), field
+ * "resume_token". */
+adv_must_check int token_resume_parse(const char *token, const char *store_uuid, const char *filter, uint64_t *ret_seq,
+                                      struct adv_err *err);
+int token_resume_invalid(struct adv_err *err); /* that error */
 
 #endif

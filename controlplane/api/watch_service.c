@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* WatchService.
  *
- * A watch is two positions and no queue: first it walks a list of the resource names that existed when it began, then
- * it follows the change log by sequence number. It sends while its transport takes messages, and looks each resource up
- * at the moment of sending, so what a watcher gets is never older than the event it stands for. A watcher that falls
- * behind the change log's floor is cut off; it costs nobody anything.
+ * A watch is two positions and no queue: first it walks what exists, cluster by cluster and job by job in the order of their
+ * keys, then it follows the change log by sequence number, from where the log was when the walk began. So what came or went
+ * meanwhile is told in any case. It sends while its transport takes messages, and looks each resource up at the moment of
+ * sending, so what a watcher gets is never older than the event it stands for. A watcher that falls behind the change log's
+ * floor is cut off, whichever way it is behind; so is one that takes nothing for long. It costs nobody anything.
  *
  * Bodies of audit events are not in memory: a watch that comes to one pauses until a worker has read it and some after it.
  *
@@ -16,7 +17,6 @@
 #include <stdio.h>
 #include <utlist.h>
 
-#include "common/buf.h"
 #include "common/clock.h"
 #include "common/digest.h"
 #include "common/num.h"
@@ -27,10 +27,18 @@
  * "writable" wakes the watch again. */
 #define QUEUE_HIGH_BYTES (3 * (API_STREAM_QUEUE_BYTES / 4))
 
-#define NAMES_MAX_BYTES (1u << 30) /* more objects than a fleet has */
+/* So many bookmark intervals without taking anything of what waits end a watch. */
+#define STALL_BOOKMARKS 4
+
+/* Names that are collected at one time, unless a job has more; and jobs that are looked at for them. */
+#define CHUNK_NAMES 256
+#define CHUNK_JOBS  20000
 
 /* Audit events read at once, for one watch. */
 #define AUDIT_AHEAD 64
+
+/* Where the walk over the state is. */
+enum walk { WALK_FLEET, WALK_CLUSTER, WALK_NODES, WALK_JOBS, WALK_OVER };
 
 struct watch {
     struct api_call *call;
@@ -38,14 +46,17 @@ struct watch {
     char cluster[65]; /* "" for all */
     char filter[17];  /* hash of kinds, cluster, principal and its rights */
     uint64_t rights;  /* of the caller when it began */
-    /* What existed at the start, until it is sent: of each its kind, a byte, "<cluster>" and "<key>". A watcher of a
-     * large fleet has some hundred thousand of them. */
-    struct adv_buf names;
-    size_t next_name; /* its place */
+    enum walk walk;
+    char at_cluster[65];
+    char at[RESOURCE_KEY_MAX]; /* the last node or job of it whose names were taken */
+    char **names;              /* the next ones to send: "<cluster>/<key>" */
+    uint8_t *name_kinds;
+    size_t n_names, next_name, cap_names;
     bool synced;
     bool begun;
     uint64_t seq; /* of the last change looked at */
     int64_t sent_mono_us;
+    int64_t moved_mono_us; /* when it last took something, or there was nothing to take */
     /* audit events from the store, of this watch's filter: all from number audit_from on up to audit_upto */
     struct audit_row *audit;
     size_t n_audit;
@@ -64,9 +75,18 @@ static void audit_clear(struct watch *w)
     w->audit_from = w->audit_upto = 0;
 }
 
+static void names_clear(struct watch *w)
+{
+    for (size_t i = 0; i < w->n_names; i++)
+        free(w->names[i]);
+    w->n_names = w->next_name = 0;
+}
+
 static void watch_free(struct watch *w)
 {
-    adv_buf_done(&w->names);
+    names_clear(w);
+    free(w->names);
+    free(w->name_kinds);
     audit_clear(w);
     free(w);
 }
@@ -260,6 +280,12 @@ static int send_event(struct api *api, struct watch *w, Advisor__V1__WatchEventT
         m.resource_case = ADVISOR__V1__WATCH_RESPONSE__RESOURCE__NOT_SET;
         m.type = ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_REMOVED;
     }
+    if (adv_arena_exhausted(&ar)) { /* that it does not fit says nothing about whether it is there */
+        struct adv_err err = { 0 };
+        (void) adv_err_set_reason(&err, ADV_RESOURCE_EXHAUSTED, "RESOURCE_TOO_LARGE", "%.160s does not fit into a message", name);
+        w->call->ops->fail(w->call, &err);
+        return -ADV_ABORTED;
+    }
     if (with_token)
         m.resume_token = (char *) (uintptr_t) token_of(api, w, seq, token);
     w->sent_mono_us = adv_mono_us();
@@ -273,6 +299,15 @@ static void cut_off(struct watch *w)
     (void) adv_err_set_reason(&err, ADV_RESOURCE_EXHAUSTED, "WATCHER_TOO_SLOW",
                               "this watcher reads too slowly: resume from the last token");
     w->call->ops->fail(w->call, &err);
+}
+
+static int no_memory(struct watch *w)
+{
+    struct adv_err err = { 0 };
+
+    (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
+    w->call->ops->fail(w->call, &err);
+    return -ADV_ABORTED;
 }
 
 static uint64_t rights_of(const struct api_call *call)
@@ -299,6 +334,7 @@ static bool visible(struct api *api, const struct watch *w, const struct change 
     char uid[64];
     const char *rest;
     uint32_t index;
+    const struct entry *e;
     struct cluster *c;
     struct job *j;
 
@@ -308,22 +344,24 @@ static bool visible(struct api *api, const struct watch *w, const struct change 
         return false;
     if (api_may_see_all(caller, ch->cluster))
         return true;
+    c = fleet_find_cluster(turn_fleet(api->turn), ch->cluster);
     switch ((int) ch->kind) {
     case RESOURCE_CLUSTER:
     case RESOURCE_NODE:
     case RESOURCE_EXCLUSION:
-    case RESOURCE_INCIDENT:
     case RESOURCE_WINDOW:
         return true;
+    case RESOURCE_INCIDENT:
+        e = c ? entry_find(c, RESOURCE_INCIDENT, ch->key) : NULL;
+        return !e || api_may_see_entry(caller, e);
     case RESOURCE_EVIDENCE:
     case RESOURCE_JOB:
     case RESOURCE_ATTEMPT:
     case RESOURCE_ANOMALY:
     case RESOURCE_ADVICE:
     case RESOURCE_ACTION:
-        c = fleet_find_cluster(turn_fleet(api->turn), ch->cluster);
         j = c && resource_key_parse(ch->key, uid, &index, &rest) ? fleet_find_job_uid(c, uid) : NULL;
-        return j && api_may_see_job(caller, j);
+        return !j || api_may_see_job(caller, j); /* whose a removed one was is not known: its name is all that is told */
     default:
         return false;
     }
@@ -334,60 +372,32 @@ static bool wanted(struct api *api, const struct watch *w, const struct change *
     return w->kinds[ch->kind] && (!w->cluster[0] || adv_streq(w->cluster, ch->cluster)) && visible(api, w, ch);
 }
 
-/* Sends what there is while the transport takes it. Memory equals the store. */
-static void pump(struct api *api, struct watch *w)
-{
-    const struct watchlog *log = turn_watchlog(api->turn);
-    const struct change *ch;
-    bool gone;
-    int r = 0;
-
-    if (!w->begun || w->call->ops->ended(w->call) || ended_by_rights(w))
-        return;
-    while (r == 0 && w->call->ops->queued_bytes(w->call) < QUEUE_HIGH_BYTES) {
-        if (w->next_name < w->names.len) {
-            enum resource_kind kind = (enum resource_kind) w->names.data[w->next_name];
-            const char *cluster = w->names.data + w->next_name + 1, *key = cluster + strlen(cluster) + 1;
-            w->next_name = (size_t) (key + strlen(key) + 1 - w->names.data);
-            r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_STATE, kind, cluster, key, 0, 0,
-                           false);
-        } else if (!w->synced) {
-            w->synced = true;
-            adv_buf_done(&w->names);
-            w->next_name = 0;
-            r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_SYNCED, RESOURCE_NONE, "", "", 0,
-                           w->seq, true);
-        } else if ((ch = watchlog_after(log, w->seq, &gone))) {
-            if (wanted(api, w, ch) && ch->kind == RESOURCE_AUDIT && !audit_ready(api, w, ch->seq))
-                return;
-            w->seq = ch->seq;
-            if (!wanted(api, w, ch))
-                continue;
-            r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_CHANGED, ch->kind, ch->cluster,
-                           ch->key, ch->revision, ch->seq, true);
-        } else {
-            if (gone)
-                cut_off(w);
-            return;
-        }
-    }
-    if (r == -ADV_RESOURCE_EXHAUSTED)
-        cut_off(w);
-}
-
-/* ---- the start -------------------------------------------------------------------------------------------------- */
+/* ---- the state -------------------------------------------------------------------------------------------------- */
 
 static bool add_name(struct watch *w, enum resource_kind kind, const struct cluster *c, const void *object)
 {
-    char text[RESOURCE_KEY_MAX];
-    const char *key;
+    char key[RESOURCE_KEY_MAX], *name = NULL;
 
     if (!w->kinds[kind])
         return true;
-    key = resource_key(kind, object, text);
-    return adv_buf_append_byte(&w->names, (uint8_t) kind) == 0 &&
-           adv_buf_append(&w->names, c->name, strlen(c->name) + 1) == 0 &&
-           adv_buf_append(&w->names, key, strlen(key) + 1) == 0;
+    if (w->n_names == w->cap_names) {
+        size_t want = w->cap_names ? w->cap_names * 2 : 64;
+        char **v = realloc(w->names, want * sizeof(*v));
+        uint8_t *k;
+        if (!v)
+            return false;
+        w->names = v;
+        k = realloc(w->name_kinds, want);
+        if (!k)
+            return false;
+        w->name_kinds = k;
+        w->cap_names = want;
+    }
+    if (asprintf(&name, "%s/%s", c->name, resource_key(kind, object, key)) < 0)
+        return false;
+    w->name_kinds[w->n_names] = (uint8_t) kind;
+    w->names[w->n_names++] = name;
+    return true;
 }
 
 static bool collect_job(struct watch *w, const struct job *j)
@@ -418,44 +428,163 @@ static bool collect_job(struct watch *w, const struct job *j)
     return true;
 }
 
-static bool collect_entries(struct watch *w, const struct cluster *c)
+static bool collect_entries(struct api *api, struct watch *w, const struct cluster *c)
 {
     for (int k = RESOURCE_NONE; k < RESOURCE_KIND_END_; k++)
-        for (const struct entry *e = c->entries[k]; e; e = e->hh.next)
-            if (entry_current(e) && !add_name(w, (enum resource_kind) k, c, e))
+        for (const struct entry *e = c->entries[k]; e; e = e->hh.next) {
+            const struct change ch = { .kind = (enum resource_kind) k, .cluster = c->name, .key = e->uid };
+            if (entry_current(e) && visible(api, w, &ch) && !add_name(w, (enum resource_kind) k, c, e))
                 return false;
+        }
     return true;
 }
 
-static bool collect(struct api *api, struct watch *w)
+/* The next one by name that the watch is about. */
+static struct cluster *next_cluster(const struct fleet *f, const struct watch *w)
 {
-    const struct fleet *f = turn_fleet(api->turn);
+    struct cluster *best = NULL;
 
-    if (!w->cluster[0] && !collect_entries(w, f->global))
-        return false;
+    for (struct cluster *c = f->clusters; c; c = c->hh.next)
+        if (strcmp(c->name, w->at_cluster) > 0 && (!w->cluster[0] || adv_streq(w->cluster, c->name)) &&
+            (!best || strcmp(c->name, best->name) < 0) && api_may_see_cluster(&w->call->caller, c->name))
+            best = c;
+    return best;
+}
 
-    for (struct cluster *c = f->clusters; c; c = c->hh.next) {
-        if ((w->cluster[0] && !adv_streq(w->cluster, c->name)) ||
-            !api_may_see_cluster(&w->call->caller, c->name))
-            continue;
-        if (!add_name(w, RESOURCE_CLUSTER, c, c))
+static bool collect_nodes(struct watch *w, const struct cluster *c)
+{
+    const struct order_node *o = w->kinds[RESOURCE_NODE] ? order_after(&c->nodes_in_order, w->at) : NULL;
+
+    for (; o && w->n_names < CHUNK_NAMES; o = order_after(&c->nodes_in_order, o->key)) {
+        if (!add_name(w, RESOURCE_NODE, c, ADV_CONTAINER_OF(o, struct node, by_name)))
             return false;
-        for (struct node *n = c->nodes; n; n = n->hh.next)
-            if (!add_name(w, RESOURCE_NODE, c, n))
-                return false;
-        if (!collect_entries(w, c))
-            return false;
-        for (struct job *j = c->jobs_by_uid; j; j = j->hh_uid.next)
-            if (api_may_see_job(&w->call->caller, j) && !collect_job(w, j))
-                return false;
+        (void) snprintf(w->at, sizeof(w->at), "%s", o->key);
+    }
+    if (!o) {
+        w->walk = WALK_JOBS;
+        w->at[0] = '\0';
     }
     return true;
 }
+
+static bool collect_jobs(struct watch *w, const struct cluster *c, size_t *budget)
+{
+    const bool *k = w->kinds;
+    bool any = k[RESOURCE_JOB] || k[RESOURCE_ATTEMPT] || k[RESOURCE_ANOMALY] || k[RESOURCE_ADVICE] || k[RESOURCE_ACTION] ||
+               k[RESOURCE_EVIDENCE];
+    const struct order_node *o = any ? order_after(&c->jobs_in_order, w->at) : NULL;
+
+    for (; o && w->n_names < CHUNK_NAMES && *budget; o = order_after(&c->jobs_in_order, o->key), --*budget) {
+        const struct job *j = ADV_CONTAINER_OF(o, struct job, by_uid);
+        if (api_may_see_job(&w->call->caller, j) && !collect_job(w, j))
+            return false;
+        (void) snprintf(w->at, sizeof(w->at), "%s", o->key);
+    }
+    if (!o)
+        w->walk = WALK_CLUSTER;
+    return true;
+}
+
+/* Takes the next names, when those before were sent; none: the walk is over, or @budget is. False: no memory. */
+static bool collect(struct api *api, struct watch *w, size_t *budget)
+{
+    const struct fleet *f = turn_fleet(api->turn);
+    struct cluster *c;
+    bool ok = true;
+
+    names_clear(w);
+    while (ok && !w->n_names && w->walk != WALK_OVER && *budget) {
+        c = fleet_find_cluster(f, w->at_cluster);
+        switch (w->walk) {
+        case WALK_FLEET:
+            w->walk = WALK_CLUSTER;
+            ok = w->cluster[0] || collect_entries(api, w, f->global);
+            break;
+        case WALK_CLUSTER:
+            c = next_cluster(f, w);
+            w->walk = c ? WALK_NODES : WALK_OVER;
+            if (!c)
+                break;
+            (void) snprintf(w->at_cluster, sizeof(w->at_cluster), "%s", c->name);
+            w->at[0] = '\0';
+            ok = add_name(w, RESOURCE_CLUSTER, c, c) && collect_entries(api, w, c);
+            break;
+        case WALK_NODES:
+            ok = collect_nodes(w, c);
+            break;
+        case WALK_JOBS:
+            ok = collect_jobs(w, c, budget);
+            break;
+        case WALK_OVER:
+            break;
+        }
+    }
+    return ok;
+}
+
+/* Sends what there is while the transport takes it. Memory equals the store. */
+static void pump(struct api *api, struct watch *w)
+{
+    const struct watchlog *log = turn_watchlog(api->turn);
+    const struct change *ch;
+    size_t budget = CHUNK_JOBS;
+    bool gone;
+    int r = 0;
+
+    if (!w->begun || w->call->ops->ended(w->call) || ended_by_rights(w))
+        return;
+    (void) watchlog_after(log, w->seq, &gone);
+    if (gone) { /* also of one that is still at the state: what happened since it began is not kept any more */
+        cut_off(w);
+        return;
+    }
+    while (r == 0 && w->call->ops->queued_bytes(w->call) < QUEUE_HIGH_BYTES) {
+        w->moved_mono_us = adv_mono_us();
+        if (w->next_name == w->n_names && w->walk != WALK_OVER) {
+            if (!collect(api, w, &budget))
+                r = no_memory(w);
+            else if (!w->n_names && !budget)
+                return; /* the next tick goes on */
+        } else if (w->next_name < w->n_names) {
+            size_t i = w->next_name++;
+            char *slash = strchr(w->names[i], '/');
+            *slash = '\0';
+            r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_STATE,
+                           (enum resource_kind) w->name_kinds[i], w->names[i], slash + 1, 0, 0, false);
+        } else if (!w->synced) {
+            w->synced = true;
+            r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_SYNCED, RESOURCE_NONE, "", "", 0,
+                           w->seq, true);
+        } else if ((ch = watchlog_after(log, w->seq, &gone))) {
+            if (wanted(api, w, ch) && ch->kind == RESOURCE_AUDIT && !audit_ready(api, w, ch->seq))
+                return;
+            w->seq = ch->seq;
+            if (!wanted(api, w, ch))
+                continue;
+            r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_CHANGED, ch->kind, ch->cluster,
+                           ch->key, ch->revision, ch->seq, true);
+        } else {
+            return;
+        }
+    }
+    if (r == -ADV_RESOURCE_EXHAUSTED)
+        cut_off(w);
+}
+
+/* ---- the start -------------------------------------------------------------------------------------------------- */
 
 struct watch_start {
     struct api_call *call;
     const Advisor__V1__WatchRequest *req;
 };
+
+static int behind(struct adv_err *err)
+{
+    (void) adv_err_set_reason(err, ADV_UNAVAILABLE, "REPLICA_BEHIND",
+                              "resume_token: this replica has not read that far yet; try again");
+    err->retry_after_ms = 500;
+    return -ADV_UNAVAILABLE;
+}
 
 static int begin(struct api *api, struct watch *w, const Advisor__V1__WatchRequest *q, struct adv_err *err)
 {
@@ -490,16 +619,17 @@ static int begin(struct api *api, struct watch *w, const Advisor__V1__WatchReque
     (void) adv_hex(raw, 8, w->filter);
     w->seq = log->last;
     if (*q->resume_token) {
-        if ((r = token_resume_parse(q->resume_token, store_uuid(turn_store(api->turn)), w->filter, log->last, &w->seq, err)) < 0)
+        if ((r = token_resume_parse(q->resume_token, store_uuid(turn_store(api->turn)), w->filter, &w->seq, err)) < 0)
             return r;
+        if (w->seq > log->last) /* of a replica that is ahead of this one, or made up */
+            return store_shared(turn_store(api->turn)) ? behind(err) : token_resume_invalid(err);
         (void) watchlog_after(log, w->seq, &gone);
         if (gone)
             return adv_err_set_reason(err, ADV_OUT_OF_RANGE, "HISTORY_COMPACTED",
                                       "changes before %llu are no longer kept: start without a token",
                                       (unsigned long long) log->first);
         w->synced = true; /* the state was sent before the token was given */
-    } else if (!collect(api, w)) {
-        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
+        w->walk = WALK_OVER;
     }
     w->begun = true;
     return 0;
@@ -536,9 +666,8 @@ static void watch_open(struct api_call *call)
         call->ops->fail(call, &err);
         return;
     }
-    adv_buf_init(&w->names, NAMES_MAX_BYTES);
     w->call = call;
-    w->sent_mono_us = adv_mono_us();
+    w->sent_mono_us = w->moved_mono_us = adv_mono_us();
     call->user = w;
     DL_APPEND(call->api->watches, w);
 }
@@ -602,10 +731,17 @@ void watch_service_tick(struct api *api)
     if (!turn_ready(api->turn))
         return;
     DL_FOREACH_SAFE (api->watches, w, next) {
-        if (w->begun && !w->call->ops->ended(w->call) && ended_by_rights(w))
+        if (!w->begun || w->call->ops->ended(w->call) || ended_by_rights(w))
             continue;
-        if (w->begun && w->synced && now_us - w->sent_mono_us > (int64_t) api->cfg.bookmark_ms * 1000 &&
-            !w->call->ops->ended(w->call))
+        if (w->call->ops->queued_bytes(w->call) < QUEUE_HIGH_BYTES) {
+            w->moved_mono_us = now_us;
+            if (!w->synced)
+                watch_writable(w->call); /* its walk stopped half-way */
+        } else if (now_us - w->moved_mono_us > STALL_BOOKMARKS * (int64_t) api->cfg.bookmark_ms * 1000) {
+            cut_off(w);
+            continue;
+        }
+        if (w->synced && now_us - w->sent_mono_us > (int64_t) api->cfg.bookmark_ms * 1000 && !w->call->ops->ended(w->call))
             (void) send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_BOOKMARK, RESOURCE_NONE, "", "", 0,
                               w->seq, true);
     }
