@@ -90,6 +90,14 @@ static void civil_from_days(int64_t z, int64_t *y, int *m, int *d)
     *y = yoe + era * 400 + (*m <= 2);
 }
 
+bool adv_wall_held(int64_t *distance_us, int64_t wall_us, int64_t boot_us)
+{
+    const int64_t slack_us = 3600 * US_PER_S, was_us = *distance_us;
+
+    *distance_us = wall_us - boot_us;
+    return *distance_us - was_us <= slack_us && was_us - *distance_us <= slack_us;
+}
+
 const char *adv_rfc3339_format(int64_t wall_us, char out[ADV_RFC3339_SIZE])
 {
     const int64_t lo = days_from_civil(1, 1, 1) * US_PER_DAY;

@@ -574,8 +574,7 @@ static int seen_before(const struct turn *t, const struct event *ev, struct adv_
         return 0;
     if (adv_streq(was, str_or(ev->request_hash)))
         return 1;
-    return adv_err_set_reason(err, ADV_ALREADY_EXISTS, "REQUEST_ID_REUSED", "request_id %.64s was used for another request",
-                              ev->request_id);
+    return adv_err_set_reason(err, ADV_ALREADY_EXISTS, "REQUEST_ID_REUSED", "request_id: it was used for another request");
 }
 
 static void apply_queue(struct turn *t)

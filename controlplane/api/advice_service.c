@@ -113,6 +113,7 @@ static int explain_advice(struct api *api, const struct api_caller *caller, cons
     struct advice *ad = NULL;
     const struct anomaly *an;
     const struct action *ac;
+    const struct evidence *e;
     size_t cap;
     int r = find_advice(api, caller, q->name, q->ref, &ad, err);
 
@@ -123,7 +124,8 @@ static int explain_advice(struct api *api, const struct api_caller *caller, cons
     m->text = adv_arena_alloc(ar, cap * sizeof(*m->text));
     m->anomalies = adv_arena_alloc(ar, (ad->attempt->n_anomalies + 1) * sizeof(*m->anomalies));
     m->actions = adv_arena_alloc(ar, (ad->attempt->n_actions + 1) * sizeof(*m->actions));
-    if (!m->text || !m->anomalies || !m->actions)
+    m->evidence = adv_arena_alloc(ar, (ad->attempt->n_evidence + 1) * sizeof(*m->evidence));
+    if (!m->text || !m->anomalies || !m->actions || !m->evidence)
         return -ADV_RESOURCE_EXHAUSTED;
     m->advice = shape_advice(ar, ad);
     m->text[m->n_text++] = (char *) (uintptr_t) str_or(ad->summary);
@@ -137,6 +139,8 @@ static int explain_advice(struct api *api, const struct api_caller *caller, cons
     }
     DL_FOREACH (ad->attempt->actions, ac)
         m->actions[m->n_actions++] = shape_action(ar, ac);
+    DL_FOREACH (ad->attempt->evidence, e)
+        m->evidence[m->n_evidence++] = shape_evidence(ar, e);
     if (ad->approval != APPROVAL_NONE)
         m->text[m->n_text++] = shape_printf(ar, "%s %s generation %llu%s%s.", str_or(ad->approval_by),
                                             ad->approval == APPROVAL_APPROVED ? "approved" : "rejected",

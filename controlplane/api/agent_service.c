@@ -426,7 +426,7 @@ static bool push_step(struct log_work *w)
         if (c->attempt)
             logs_chunk(p->call->api, p->group->cluster, c->attempt->job_id, c->attempt->restart_count, c->stream,
                        c->offset + p->at, c->data.data + p->at, n, p->at ? 0 : c->dropped_before,
-                       c->observe_wall_ms * 1000);
+                       session_wall_us(c->observe_wall_ms));
         p->received += n;
         p->at += n;
         room -= n < room ? n : room;

@@ -101,31 +101,51 @@ int api_page_size(uint32_t asked, uint32_t *ret, struct adv_err *err)
     return 0;
 }
 
+int api_cluster_name(const char *field, const char *name, struct resource_path *ret, struct adv_err *err)
+{
+    int r = resource_path_parse(name, ret, err);
+
+    if (r == 0 && !resource_path_is_cluster(ret))
+        r = adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "NAME_MALFORMED", "%s \"%.64s\": expected clusters/<id>", field, name);
+    return r < 0 ? adv_err_field(err, "%s", field) : 0;
+}
+
+static int find_named(struct api *api, const struct api_caller *caller, const char *id, struct cluster **ret, struct adv_err *err)
+{
+    *ret = fleet_find_cluster(turn_fleet(api->turn), id);
+    if (*ret && api_may_see_cluster(caller, id))
+        return 0;
+    return adv_err_set_reason(err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", id);
+}
+
+int api_find_cluster(struct api *api, const struct api_caller *caller, const char *field, const char *name,
+                     struct cluster **ret, struct adv_err *err)
+{
+    struct resource_path p;
+    int r = api_cluster_name(field, name, &p, err);
+
+    return r < 0 ? r : find_named(api, caller, p.cluster, ret, err);
+}
+
 int api_find_parent(struct api *api, const struct api_caller *caller, const char *parent, struct cluster **ret,
                     bool *ret_all, struct adv_err *err)
 {
     struct resource_path p;
     int r = resource_path_parse(parent, &p, err);
 
-    if (r < 0) {
+    if (r < 0)
         return adv_err_field(err, "parent");
-    }
-    if (ret_all && adv_streq(p.cluster, "-") && resource_path_is_cluster(&p)) {
-        *ret_all = true;
-        *ret = NULL;
+    *ret = NULL;
+    if (ret_all)
+        *ret_all = adv_streq(p.cluster, "-") && resource_path_is_cluster(&p);
+    if (ret_all && *ret_all)
         return 0;
-    }
     if (!resource_path_is_cluster(&p)) {
         (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "NAME_MALFORMED", "parent \"%.64s\": expected clusters/<id>%s",
                                   parent, ret_all ? " or clusters/-" : "");
         return adv_err_field(err, "parent");
     }
-    if (ret_all)
-        *ret_all = false;
-    *ret = fleet_find_cluster(turn_fleet(api->turn), p.cluster);
-    if (!*ret || !api_may_see_cluster(caller, p.cluster))
-        return adv_err_set_reason(err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", p.cluster);
-    return 0;
+    return find_named(api, caller, p.cluster, ret, err);
 }
 
 /* ---- reads ------------------------------------------------------------------------------------------------------ */
@@ -134,6 +154,17 @@ struct pending_read {
     struct api_call *call;
     const ProtobufCMessage *req;
 };
+
+/* Handlers return a bare code when there is no room for the answer. */
+static void fail_call(struct api_call *call, const struct adv_arena *ar, struct adv_err *err)
+{
+    if (err->code == ADV_OK && adv_arena_exhausted(ar))
+        (void) adv_err_set_reason(err, ADV_RESOURCE_EXHAUSTED, "REPLY_TOO_LARGE",
+                                  "the answer is too large: ask for a smaller page");
+    else if (err->code == ADV_OK)
+        (void) adv_err_set_reason(err, ADV_RESOURCE_EXHAUSTED, "NO_MEMORY", "no memory");
+    call->ops->fail(call, err);
+}
 
 static void read_now(void *arg, const struct adv_err *err)
 {
@@ -148,11 +179,8 @@ static void read_now(void *arg, const struct adv_err *err)
         /* nobody waits any more, and the request is gone with the call */
     } else if (err) {
         call->ops->fail(call, err);
-    } else if (call->method->read(call->api, &call->caller, p->req, &ar, &reply, &e) < 0) {
-        call->ops->fail(call, &e);
-    } else if (adv_arena_exhausted(&ar) || !reply) {
-        (void) adv_err_set_reason(&e, ADV_RESOURCE_EXHAUSTED, "REPLY_TOO_LARGE", "the answer is too large: ask for a smaller page");
-        call->ops->fail(call, &e);
+    } else if (call->method->read(call->api, &call->caller, p->req, &ar, &reply, &e) < 0 || adv_arena_exhausted(&ar) || !reply) {
+        fail_call(call, &ar, &e);
     } else {
         call->ops->reply(call, reply);
     }
@@ -189,10 +217,9 @@ struct api_write {
     struct turn_event te;
     struct api_call *call;
     api_build build;
-    char request_id[72];
+    char request_id[216]; /* as it is remembered: with whose it is */
     char hash[65];
     char cluster[65];
-    char text[256];
     char name[RESOURCE_NAME_MAX];
 };
 
@@ -226,8 +253,8 @@ static void write_reply(struct api_write *w)
     ADV_AUTO_DONE(adv_arena) ar;
 
     adv_arena_init(&ar, REPLY_ARENA_BYTES);
-    if (w->build(call->api, &w->te.ev, &ar, &reply, &err) < 0 || !reply)
-        call->ops->fail(call, &err);
+    if (w->build(call->api, &w->te.ev, &ar, &reply, &err) < 0 || adv_arena_exhausted(&ar) || !reply)
+        fail_call(call, &ar, &err);
     else
         call->ops->reply(call, reply);
 }
@@ -280,16 +307,16 @@ static void write_event(struct api_call *call, const ProtobufCMessage *req, cons
     w->build = build;
     w->te.ev = *ev;
     w->te.done = write_done;
-    (void) snprintf(w->request_id, sizeof(w->request_id), "%s", *request_id ? request_id : call->handoff_id);
+    if (!*request_id)
+        request_id = call->handoff_id;
+    if (*request_id) /* an id is its caller's own: nobody can use up another's, or be answered with what another did */
+        (void) snprintf(w->request_id, sizeof(w->request_id), "%zu:%s:%s", strlen(call->caller.principal),
+                        call->caller.principal, request_id);
     (void) snprintf(w->cluster, sizeof(w->cluster), "%s", str_or(ev->cluster));
     w->te.ev.cluster = w->cluster;
     w->te.ev.principal = call->caller.principal;
     w->te.ev.request_id = w->request_id;
     w->te.ev.request_hash = w->hash;
-    if (ev->type == EV_SET_MODE) {
-        (void) snprintf(w->text, sizeof(w->text), "%s", str_or(ev->u.set_mode.reason));
-        w->te.ev.u.set_mode.reason = w->text;
-    }
     if (fill) {
         (void) attempt_resource_name(a, w->name);
         fill(&w->te.ev, a, w->name);

@@ -205,12 +205,17 @@ void watch_service_reset(struct api *api, const struct adv_err *why);
 
 /* Page arguments: 1..1000, 0 means 100. Errors: -ADV_INVALID_ARGUMENT, field "page_size". */
 adv_must_check int api_page_size(uint32_t asked, uint32_t *ret, struct adv_err *err);
+/* "clusters/<id>" in @field. Errors: -ADV_INVALID_ARGUMENT. */
+adv_must_check int api_cluster_name(const char *field, const char *name, struct resource_path *ret, struct adv_err *err);
+/* The same, and the cluster. Errors: also -ADV_NOT_FOUND (what @caller may not see, too). */
+adv_must_check int api_find_cluster(struct api *api, const struct api_caller *caller, const char *field, const char *name,
+                                    struct cluster **ret, struct adv_err *err);
 /* "clusters/<id>" (or "clusters/-" when @ret_all is given). Errors: -ADV_INVALID_ARGUMENT, -ADV_NOT_FOUND (also what
  * @caller may not see). */
 adv_must_check int api_find_parent(struct api *api, const struct api_caller *caller, const char *parent,
                                    struct cluster **ret, bool *ret_all, struct adv_err *err);
 
-/* SHA-256 of a request's bytes without its request_id, hex: what makes two requests the same. */
+/* SHA-256 of a request's type and bytes, hex: what makes two requests the same. */
 adv_must_check int api_request_hash(const ProtobufCMessage *req, char ret_hex[65], struct adv_err *err);
 
 /* A write with one answer: @build makes the reply once the event is durable. Checks request ids, and that the caller has

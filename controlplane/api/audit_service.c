@@ -12,6 +12,7 @@
 struct audit_read {
     struct api_call *call;
     uint32_t limit;
+    uint64_t upto; /* no event after it was looked at; 0: all were */
 };
 
 /* Whoever may see all of a cluster sees all its events; others those about jobs that they may see. */
@@ -34,7 +35,7 @@ static bool visible(struct api_call *call, const struct audit_row *row)
     return j && api_may_see_job(caller, j);
 }
 
-static void fill_and_reply(struct api_call *call, uint32_t limit, const struct audit_row *rows, size_t n)
+static void fill_and_reply(struct api_call *call, uint32_t limit, uint64_t upto, const struct audit_row *rows, size_t n)
 {
     Advisor__V1__ListAuditEventsResponse m = ADVISOR__V1__LIST_AUDIT_EVENTS_RESPONSE__INIT;
     struct adv_err err = { 0 };
@@ -46,8 +47,10 @@ static void fill_and_reply(struct api_call *call, uint32_t limit, const struct a
     for (size_t i = 0; m.events && i < n && i < limit; i++)
         if (visible(call, &rows[i]))
             m.events[m.n_events++] = shape_audit(&ar, &rows[i]);
-    if (n > limit) {
-        (void) snprintf(key, sizeof(key), "%llu", (unsigned long long) rows[limit - 1].rowid);
+    if (n > limit)
+        upto = rows[limit - 1].rowid;
+    if (upto) {
+        (void) snprintf(key, sizeof(key), "%llu", (unsigned long long) upto);
         m.next_page_token = token_page(&ar, "audit", key);
     }
     if (adv_arena_exhausted(&ar) || !m.next_page_token) {
@@ -65,32 +68,26 @@ static void rows_cb(void *arg, const struct audit_row *rows, size_t n, const str
     if (err)
         a->call->ops->fail(a->call, err);
     else if (!a->call->ops->ended(a->call))
-        fill_and_reply(a->call, a->limit, rows, n);
+        fill_and_reply(a->call, a->limit, a->upto, rows, n);
     a->call->ops->unref(a->call);
     free(a);
 }
 
 int audit_parent(struct api_call *call, const char *parent, bool all_too, char ret_cluster[65], struct adv_err *err)
 {
-    struct resource_path p;
-    bool known;
+    struct cluster *c;
+    int r;
 
     ret_cluster[0] = '\0';
     if (adv_streq(parent, "clusters/" FLEET_CLUSTER)) { /* no cluster that anybody could register */
         (void) strcpy(ret_cluster, FLEET_CLUSTER);
         return 0;
     }
-    if (resource_path_parse(parent, &p, err) < 0)
-        return adv_err_field(err, "parent");
     if (all_too && adv_streq(parent, "clusters/-"))
         return 0;
-    if (!resource_path_is_cluster(&p)) {
-        (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "NAME_MALFORMED", "parent \"%.64s\": expected clusters/<id>", parent);
-        return adv_err_field(err, "parent");
-    }
-    known = fleet_find_cluster(turn_fleet(call->api->turn), p.cluster) && api_may_see_cluster(&call->caller, p.cluster);
-    (void) snprintf(ret_cluster, 65, "%s", p.cluster);
-    return known ? 0 : adv_err_set_reason(err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", p.cluster);
+    if ((r = api_find_cluster(call->api, &call->caller, "parent", parent, &c, err)) == 0)
+        (void) snprintf(ret_cluster, 65, "%s", c->name);
+    return r;
 }
 
 static int make_query(struct api_call *call, const Advisor__V1__ListAuditEventsRequest *q, struct audit_query *ret,
@@ -135,7 +132,9 @@ static void list_audit_events(struct api_call *call, const ProtobufCMessage *req
         call->ops->fail(call, &err);
         return;
     }
-    *a = (struct audit_read) { call, query.limit - 1 };
+    *a = (struct audit_read) { call, query.limit - 1, 0 };
+    if (query.subject_prefix[0] || query.verb[0] || query.principal[0] || query.from_us || query.before_us)
+        query.ret_upto = &a->upto;
     call->ops->ref(call);
     store_list_audit(turn_store(call->api->turn), &query, rows_cb, a);
 }

@@ -2,7 +2,8 @@
 /* VerifyAudit: a walk along one chain, a piece a call.
  *
  * The chain begins at event 1, or at the event after a checkpoint; each event names the hash of the one before it; the end
- * is where the cluster's own record says it is, so that neither end can be shortened without a trace. */
+ * is where the cluster's own record says it is, so that neither end can be shortened without a trace. The old end may be cut
+ * between two pieces: then a checkpoint at or after the last one says so. */
 
 #include "controlplane/api/audit.h"
 
@@ -13,11 +14,17 @@
 
 #define PIECE 1000
 
+/* A replica reads events as they are in the store, and follows checkpoints, which are in memory, a moment later. */
+#define NEWS_WAIT_MS 500
+#define NEWS_TRIES   3
+
 struct verify {
     struct api_call *call;
     char cluster[65];
     uint64_t after_id, after_seq; /* where the last piece ended; 0 at the start */
     char prev_hash[ADV_SHA256_HEX_SIZE];
+    int tries;         /* for a checkpoint that this replica may not have read yet */
+    uv_timer_t again;
     uint64_t head_seq; /* the newest event when the call came */
     char head_hash[ADV_SHA256_HEX_SIZE];
 };
@@ -69,6 +76,12 @@ static const char *fault(const struct audit_row *r, uint64_t seq, const char *pr
     return NULL;
 }
 
+/* The oldest of @rows does not follow from what came before the piece. */
+static bool cut_before(const struct verify *v, const struct audit_row *rows, size_t n)
+{
+    return n && (v->after_id ? rows[0].seq > v->after_seq + 1 : rows[0].seq > 1);
+}
+
 static void walk(struct verify *v, const struct audit_row *rows, size_t n, struct adv_arena *ar,
                  Advisor__V1__VerifyAuditResponse *m)
 {
@@ -79,7 +92,7 @@ static void walk(struct verify *v, const struct audit_row *rows, size_t n, struc
     const char *prev = v->prev_hash, *why = NULL;
 
     m->intact = true;
-    if (n && !v->after_id && rows[0].seq > 1) {
+    if (cut_before(v, rows, n)) {
         cp = c ? checkpoint_before(c, rows[0].seq) : NULL;
         if (cp) {
             seq = cp->seq;
@@ -87,7 +100,8 @@ static void walk(struct verify *v, const struct audit_row *rows, size_t n, struc
             m->checkpoint = shape_checkpoint(ar, cp);
             m->checkpoint_verified = signature_good(api, cp);
         } else {
-            why = "it is the oldest event kept, and no checkpoint says what was before it";
+            why = v->after_id ? "an event before it is missing" :
+                                "it is the oldest event kept, and no checkpoint says what was before it";
             m->broken_seq = rows[0].seq;
         }
     }
@@ -117,31 +131,6 @@ static void walk(struct verify *v, const struct audit_row *rows, size_t n, struc
     }
 }
 
-static void rows_cb(void *arg, const struct audit_row *rows, size_t n, const struct adv_err *err)
-{
-    struct verify *v = arg;
-    Advisor__V1__VerifyAuditResponse m = ADVISOR__V1__VERIFY_AUDIT_RESPONSE__INIT;
-    struct adv_err oom = { 0 };
-    ADV_AUTO_DONE(adv_arena) ar;
-
-    adv_arena_init(&ar, 1 << 20);
-    if (v->call->ops->ended(v->call)) {
-        /* nobody waits any more */
-    } else if (err) {
-        v->call->ops->fail(v->call, err);
-    } else {
-        walk(v, rows, n, &ar, &m);
-        if (adv_arena_exhausted(&ar)) {
-            (void) adv_err_set(&oom, ADV_RESOURCE_EXHAUSTED, "no memory");
-            v->call->ops->fail(v->call, &oom);
-        } else {
-            v->call->ops->reply(v->call, &m.base);
-        }
-    }
-    v->call->ops->unref(v->call);
-    free(v);
-}
-
 static int take_token(struct verify *v, const char *token, struct adv_err *err)
 {
     char text[160], *save = NULL, *id, *seq, *hash;
@@ -161,6 +150,67 @@ static int take_token(struct verify *v, const char *token, struct adv_err *err)
     return adv_err_field(err, "page_token");
 }
 
+static void begin(void *arg, const struct adv_err *err);
+
+static void closed_cb(uv_handle_t *h)
+{
+    free(h->data);
+}
+
+static void verify_free(struct verify *v)
+{
+    v->call->ops->unref(v->call);
+    uv_close((uv_handle_t *) &v->again, closed_cb);
+}
+
+static void again_cb(uv_timer_t *h)
+{
+    struct verify *v = h->data;
+
+    if (v->call->ops->ended(v->call)) /* of a daemon that stops, too */
+        verify_free(v);
+    else
+        turn_read(v->call->api->turn, begin, v);
+}
+
+/* What is missing here may be a checkpoint that its owner has just written. */
+static bool news_may_come(const struct verify *v, const struct audit_row *rows, size_t n)
+{
+    struct turn *t = v->call->api->turn;
+    const struct cluster *c = fleet_find_any_cluster(turn_fleet(t), v->cluster);
+
+    return store_shared(turn_store(t)) && c && !c->owned && v->tries < NEWS_TRIES && !v->call->api->stopping &&
+           cut_before(v, rows, n) && !checkpoint_before(c, rows[0].seq);
+}
+
+static void rows_cb(void *arg, const struct audit_row *rows, size_t n, const struct adv_err *err)
+{
+    struct verify *v = arg;
+    Advisor__V1__VerifyAuditResponse m = ADVISOR__V1__VERIFY_AUDIT_RESPONSE__INIT;
+    struct adv_err oom = { 0 };
+    ADV_AUTO_DONE(adv_arena) ar;
+
+    adv_arena_init(&ar, 1 << 20);
+    if (v->call->ops->ended(v->call)) {
+        /* nobody waits any more */
+    } else if (err) {
+        v->call->ops->fail(v->call, err);
+    } else if (news_may_come(v, rows, n)) {
+        v->tries++;
+        (void) uv_timer_start(&v->again, again_cb, NEWS_WAIT_MS, 0);
+        return;
+    } else {
+        walk(v, rows, n, &ar, &m);
+        if (adv_arena_exhausted(&ar)) {
+            (void) adv_err_set(&oom, ADV_RESOURCE_EXHAUSTED, "no memory");
+            v->call->ops->fail(v->call, &oom);
+        } else {
+            v->call->ops->reply(v->call, &m.base);
+        }
+    }
+    verify_free(v);
+}
+
 static void begin(void *arg, const struct adv_err *err)
 {
     struct verify *v = arg;
@@ -169,10 +219,9 @@ static void begin(void *arg, const struct adv_err *err)
     const struct cluster *c = err ? NULL : fleet_find_any_cluster(turn_fleet(call->api->turn), v->cluster);
 
     if (err || call->ops->ended(call)) {
-        if (err)
+        if (err && !call->ops->ended(call))
             call->ops->fail(call, err);
-        call->ops->unref(call);
-        free(v);
+        verify_free(v);
         return;
     }
     if (c) {
@@ -202,5 +251,7 @@ void audit_verify(struct api_call *call, const ProtobufCMessage *req)
     }
     v->call = call;
     call->ops->ref(call);
+    (void) uv_timer_init(call->api->loop, &v->again);
+    v->again.data = v;
     turn_read(call->api->turn, begin, v);
 }

@@ -108,25 +108,13 @@ static int enrolment_built(struct api *api, const struct event *ev, struct adv_a
     return 0;
 }
 
-static int cluster_of(const char *name, const char *field, struct resource_path *p, struct adv_err *err)
-{
-    int r = resource_path_parse(name, p, err);
-
-    if (r < 0)
-        return adv_err_field(err, "%s", field);
-    if (!p->job_uid && !p->node)
-        return 0;
-    (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "NAME_MALFORMED", "%s: expected clusters/<id>", field);
-    return adv_err_field(err, "%s", field);
-}
-
 static void create_enrolment(struct api_call *call, const ProtobufCMessage *req)
 {
     const Advisor__V1__CreateEnrolmentRequest *q = (const void *) req;
     struct event ev = { .type = EV_ENROL_CREATE };
     struct adv_err err = { 0 };
     struct resource_path p;
-    int r = call->api->enrol.ca ? cluster_of(q->parent, "parent", &p, &err) : no_agent_ca(&err);
+    int r = call->api->enrol.ca ? api_cluster_name("parent", q->parent, &p, &err) : no_agent_ca(&err);
 
     if (r == 0 && q->valid_for_ms > 1000ull * 86400 * 365) { /* the product below must fit; the fleet has the real limit */
         (void) adv_err_set_reason(&err, ADV_INVALID_ARGUMENT, "DURATION_OUT_OF_RANGE", "valid_for_ms: expected 1 second to 30 days");
@@ -214,7 +202,7 @@ static void revoke_agent(struct api_call *call, const ProtobufCMessage *req)
     struct event ev = { .type = EV_CERT_REVOKE };
     struct adv_err err = { 0 };
     struct resource_path p;
-    int r = cluster_of(q->name, "name", &p, &err);
+    int r = api_cluster_name("name", q->name, &p, &err);
 
     if (r == 0)
         r = api_text("reason", q->reason, 0, API_REASON_MAX, &err);
@@ -280,11 +268,6 @@ static void reply_renewed(struct cert_call *cc)
     cc->call->ops->reply(cc->call, &m.base);
 }
 
-static int refused(struct adv_err *err)
-{
-    return adv_err_set_reason(err, ADV_UNAUTHENTICATED, "ENROLMENT_REFUSED", "the token is not known, has expired, or was used");
-}
-
 static void cert_done(struct turn_event *te, const struct adv_err *err)
 {
     struct cert_call *cc = ADV_CONTAINER_OF(te, struct cert_call, te);
@@ -295,7 +278,7 @@ static void cert_done(struct turn_event *te, const struct adv_err *err)
         return;
     }
     if (te->ev.type == EV_ENROL_REDEEM && te->ev.u.redeem.ret_refused) {
-        (void) refused(&e);
+        (void) fleet_enrolment_refused(&e);
         cert_call_fail(cc, &e);
         return;
     }
@@ -372,7 +355,7 @@ static int enrol_event(struct cert_call *cc, struct adv_err *err)
     ev->type = EV_ENROL_REDEEM;
     if (!c || !token_hash(cc->call, q->token, ev->u.redeem.token_sha256) ||
         !(e = fleet_find_enrolment(c, ev->u.redeem.token_sha256)))
-        return refused(err);
+        return fleet_enrolment_refused(err);
     if ((r = issue(cc, c, &q->csr, &ev->u.redeem.not_before_s, err)) < 0)
         return r;
     (void) strcpy(ev->u.redeem.serial, cc->cert.serial);
@@ -401,7 +384,7 @@ static void enrol(struct api_call *call, const ProtobufCMessage *req)
     struct adv_err err = { 0 };
 
     if (!token_hash(call, q.token, hashed + strlen(HASHED))) {
-        (void) refused(&err);
+        (void) fleet_enrolment_refused(&err);
         call->ops->fail(call, &err);
     } else if (handoff_needed(call->api, q.cluster)) {
         q.token = hashed;
@@ -417,14 +400,14 @@ static int renew_event(struct cert_call *cc, struct adv_err *err)
     const struct api_caller *caller = &cc->call->caller;
     struct cluster *c = fleet_find_cluster(turn_fleet(cc->call->api->turn), cc->cluster);
     struct event *ev = &cc->te.ev;
+    int64_t not_before_s;
     int r;
 
     if (!c)
         return adv_err_set_reason(err, ADV_NOT_FOUND, "CLUSTER_NOT_FOUND", "cluster %.64s is not registered", cc->cluster);
     ev->type = EV_CERT_RENEW;
-    if ((r = issue(cc, c, &q->csr, &ev->u.renew.not_before_s, err)) < 0)
+    if ((r = issue(cc, c, &q->csr, &not_before_s, err)) < 0)
         return r;
-    ev->u.renew.not_after_s = cc->cert.not_after_s;
     (void) strcpy(ev->u.renew.serial, cc->cert.serial);
     (void) snprintf(ev->u.renew.old_serial, sizeof(ev->u.renew.old_serial), "%s", caller->serial);
     ev->u.renew.old_issued_s = caller->authenticated ? caller->issued_s : INT64_MAX;

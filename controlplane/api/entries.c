@@ -204,16 +204,6 @@ BUILT(end_window_built, Advisor__V1__EndMaintenanceWindowResponse, advisor__v1__
 BUILT(close_incident_built, Advisor__V1__CloseIncidentResponse, advisor__v1__close_incident_response__init, incident,
       RESOURCE_INCIDENT, shape_incident, incident, ev->u.entry.uid)
 
-/* "clusters/<id>" of a request's parent, into @ret. */
-static int parent_cluster(const char *parent, struct resource_path *ret, struct adv_err *err)
-{
-    int r = resource_path_parse(parent, ret, err);
-
-    if (r == 0 && !resource_path_is_cluster(ret))
-        r = adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "NAME_MALFORMED", "parent \"%.64s\": expected clusters/<id>", parent);
-    return r < 0 ? adv_err_field(err, "parent") : 0;
-}
-
 static void add_exclusion(struct api_call *call, const ProtobufCMessage *req)
 {
     const Advisor__V1__AddExclusionRequest *q = (const void *) req;
@@ -221,7 +211,7 @@ static void add_exclusion(struct api_call *call, const ProtobufCMessage *req)
     struct adv_err err = { 0 };
     struct resource_path p;
 
-    if (parent_cluster(q->parent, &p, &err) < 0 || api_text("reason", q->reason, 1, API_REASON_MAX, &err) < 0 ||
+    if (api_cluster_name("parent", q->parent, &p, &err) < 0 || api_text("reason", q->reason, 1, API_REASON_MAX, &err) < 0 ||
         api_time("expire_time", q->expire_time, &ev.u.exclusion.expire_us, &err) < 0) {
         call->ops->fail(call, &err);
         return;
@@ -239,7 +229,7 @@ static void create_window(struct api_call *call, const ProtobufCMessage *req)
     struct adv_err err = { 0 };
     struct resource_path p;
 
-    if (parent_cluster(q->parent, &p, &err) < 0 || api_text("reason", q->reason, 1, API_REASON_MAX, &err) < 0 ||
+    if (api_cluster_name("parent", q->parent, &p, &err) < 0 || api_text("reason", q->reason, 1, API_REASON_MAX, &err) < 0 ||
         api_time("start_time", q->start_time, &ev.u.window.start_us, &err) < 0 ||
         api_time("end_time", q->end_time, &ev.u.window.end_us, &err) < 0) {
         call->ops->fail(call, &err);

@@ -18,7 +18,7 @@ static int get_cluster(struct api *api, const struct api_caller *caller, const P
 {
     const Advisor__V1__GetClusterRequest *q = (const void *) req;
     struct cluster *c;
-    int r = api_find_parent(api, caller, q->name, &c, NULL, err);
+    int r = api_find_cluster(api, caller, "name", q->name, &c, err);
 
     if (r < 0)
         return r;
@@ -137,6 +137,11 @@ static void create_cluster(struct api_call *call, const ProtobufCMessage *req)
     struct event ev = { .type = EV_CLUSTER_CREATE, .cluster = q->cluster_id };
     struct adv_err err = { 0 };
 
+    if (!cluster_id_valid(q->cluster_id)) { /* before anybody cuts it */
+        (void) fleet_cluster_id_malformed(q->cluster_id, &err);
+        call->ops->fail(call, &err);
+        return;
+    }
     if (!api_may(&call->caller, ROLE_ADMIN, q->cluster_id, NULL, NULL)) { /* whether there is one or not */
         (void) adv_err_set_reason(&err, ADV_PERMISSION_DENIED, "ROLE_TOO_LOW", "%s is no admin of clusters of that name",
                                   call->caller.principal);
@@ -162,13 +167,8 @@ static void set_cluster_mode(struct api_call *call, const ProtobufCMessage *req)
 
     ev.u.set_mode.mode = (enum adv_mode) q->mode;
     ev.u.set_mode.reason = q->reason;
-    if (resource_path_parse(q->name, &p, &err) < 0 || shape_etag_parse(q->etag, &ev.u.set_mode.if_version, &err) < 0) {
-        call->ops->fail(call, &err);
-        return;
-    }
-    if (!resource_path_is_cluster(&p)) {
-        (void) adv_err_set_reason(&err, ADV_INVALID_ARGUMENT, "NAME_MALFORMED", "name: expected clusters/<id>");
-        (void) adv_err_field(&err, "name");
+    if (api_cluster_name("name", q->name, &p, &err) < 0 || api_text("reason", q->reason, 0, API_REASON_MAX, &err) < 0 ||
+        shape_etag_parse(q->etag, &ev.u.set_mode.if_version, &err) < 0) {
         call->ops->fail(call, &err);
         return;
     }

@@ -36,6 +36,7 @@ struct pending {
 struct answer {
     struct api *api;
     uint64_t id;
+    int64_t since_us;
     struct answer *prev, *next;
     size_t len;
     uint8_t bytes[];
@@ -284,6 +285,7 @@ static void on_answer(void *arg, const struct store_handoff *h)
         return; /* the caller hears of it when its time is over */
     a->api = api;
     a->id = h->id;
+    a->since_us = adv_boot_us();
     a->len = h->request_len;
     if (h->request_len)
         memcpy(a->bytes, h->request, h->request_len);
@@ -294,8 +296,14 @@ void handoff_tick(struct api *api)
 {
     int64_t now_us = adv_boot_us();
     struct pending *p, *next;
+    struct answer *a, *a_next;
     struct adv_err err = { 0 };
 
+    DL_FOREACH_SAFE (api->early_answers, a, a_next)
+        if (now_us - a->since_us > ANSWER_WAIT_US) { /* to a call that was given up */
+            DL_DELETE(api->early_answers, a);
+            free(a);
+        }
     DL_FOREACH_SAFE (api->pending, p, next) {
         if (now_us - p->since_us < ANSWER_WAIT_US || p->over)
             continue;

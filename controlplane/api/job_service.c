@@ -175,6 +175,23 @@ static void tell_action(struct story *s, const struct action *ac)
                           observed_name(ac->observed), ac->detail ? "; " : "", str_or(ac->detail)));
 }
 
+static void tell_people(struct story *s, const struct advice *ad)
+{
+    uint32_t i = ad->attempt->index;
+
+    if (ad->approval != APPROVAL_NONE)
+        tell(s, ad->approval_us, i, "approval",
+             shape_printf(s->ar, "%s %s generation %llu%s%s", str_or(ad->approval_by),
+                          ad->approval == APPROVAL_APPROVED ? "approved" : "rejected",
+                          (unsigned long long) ad->approval_generation, ad->approval_reason ? ": " : "",
+                          str_or(ad->approval_reason)));
+    if (ad->verdict != VERDICT_NONE)
+        tell(s, ad->verdict_us, i, "verdict",
+             shape_printf(s->ar, "%s found generation %llu %s%s%s", str_or(ad->verdict_by),
+                          (unsigned long long) ad->verdict_generation, ad->verdict == VERDICT_RIGHT ? "right" : "wrong",
+                          ad->verdict_why ? ": " : "", str_or(ad->verdict_why)));
+}
+
 static void tell_attempt(struct story *s, const struct attempt *a)
 {
     const struct milestones *ms = &a->ms;
@@ -205,6 +222,8 @@ static void tell_attempt(struct story *s, const struct attempt *a)
                               disposition_reason_name(ad->disposition_reason), ad->status_detail ? ", " : "",
                               str_or(ad->status_detail)));
     }
+    if (ad)
+        tell_people(s, ad);
     DL_FOREACH (a->actions, ac)
         tell_action(s, ac);
     tell(s, ms->converged_us, a->index, "milestone", "converged: the successor is queued and free to start");
@@ -222,6 +241,8 @@ static int by_time(const void *a, const void *b)
 
     if (x->at_us != y->at_us)
         return x->at_us < y->at_us ? -1 : 1;
+    if (x->attempt != y->attempt)
+        return x->attempt < y->attempt ? -1 : 1;
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
@@ -283,8 +304,9 @@ static int get_job_timeline(struct api *api, const struct api_caller *caller, co
             m->actions[m->n_actions++] = shape_action(ar, ac);
         DL_FOREACH (a->evidence, e)
             m->evidence[m->n_evidence++] = shape_evidence(ar, e);
-        tell_attempt(s, a);
     }
+    for (uint32_t i = j->n_attempts; i-- > 0;) /* if something has to be left out, then the oldest */
+        tell_attempt(s, j->attempts[i]);
     return story_lines(ar, s, m);
 }
 

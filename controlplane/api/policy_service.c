@@ -47,9 +47,13 @@ static int get_policy(struct api *api, const struct api_caller *caller, const Pr
     return 0;
 }
 
-static int by_uid(struct entry *a, struct entry *b)
+/* By name and then by version: "pretrain" before "pretrain-long", whose uids stand the other way round. */
+static int by_version(const void *a, const void *b)
 {
-    return strcmp(a->uid, b->uid);
+    const struct policy_doc *x = *(const struct policy_doc *const *) a, *y = *(const struct policy_doc *const *) b;
+    int r = strcmp(str_or(x->name), str_or(y->name));
+
+    return r ? r : x->version < y->version ? -1 : x->version > y->version;
 }
 
 static int list_policies(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req,
@@ -57,8 +61,9 @@ static int list_policies(struct api *api, const struct api_caller *caller, const
 {
     const Advisor__V1__ListPoliciesRequest *q = (const void *) req;
     struct fleet *f = turn_fleet(api->turn);
+    const struct policy_doc **all;
     char after[128];
-    size_t bytes = 0;
+    size_t bytes = 0, n = 0;
     uint32_t limit;
     int r;
 
@@ -68,13 +73,17 @@ static int list_policies(struct api *api, const struct api_caller *caller, const
         return r;
     REPLY(m, Advisor__V1__ListPoliciesResponse, advisor__v1__list_policies_response__init);
     m->policies = adv_arena_alloc(ar, limit * sizeof(*m->policies));
-    if (!m->policies)
+    all = adv_arena_alloc(ar, (HASH_COUNT(f->global->entries[RESOURCE_POLICY]) + 1) * sizeof(*all));
+    if (!m->policies || !all)
         return -ADV_RESOURCE_EXHAUSTED;
-    HASH_SRT(hh, f->global->entries[RESOURCE_POLICY], by_uid);
-    for (struct entry *e = f->global->entries[RESOURCE_POLICY]; e; e = e->hh.next) {
-        const struct policy_doc *p = (const struct policy_doc *) e, *next = e->hh.next ? e->hh.next : NULL;
-        if (strcmp(str_or(p->name), after) <= 0 || (next && adv_streq(str_or(next->name), str_or(p->name))))
-            continue; /* versions of one stand together, the newest last */
+    for (const struct entry *e = f->global->entries[RESOURCE_POLICY]; e; e = e->hh.next)
+        if (strcmp(str_or(((const struct policy_doc *) e)->name), after) > 0)
+            all[n++] = (const struct policy_doc *) e;
+    qsort(all, n, sizeof(*all), by_version);
+    for (size_t i = 0; i < n; i++) {
+        const struct policy_doc *p = all[i];
+        if (i + 1 < n && adv_streq(str_or(all[i + 1]->name), str_or(p->name)))
+            continue; /* an old version */
         if (m->n_policies == limit || bytes > LIST_MAX_BYTES) {
             m->next_page_token = token_page(ar, "policies", after);
             break;

@@ -3,7 +3,11 @@
  *
  * Every retention.interval each cluster that is owned here is gone through: excerpts and jobs in events of a bounded size,
  * then the old end of its audit log in pieces, each with a checkpoint that is signed here and stored with it. Other events
- * come in between, so nobody waits for it. */
+ * come in between, so nobody waits for it.
+ *
+ * Ages are told by the wall clock, which may be wrong for a while. So nothing goes in a round before which it was set to
+ * another time, and of the audit log only what lies before the first young event: one event with a wrong time neither takes
+ * those before it along nor is looked for. */
 
 #include <stdio.h>
 
@@ -25,6 +29,8 @@ struct retention {
     char cluster[65]; /* under way */
     bool busy;
     int64_t next_mono_us;
+    int64_t clock_us;  /* of adv_wall_held() */
+    int64_t cutoff_us; /* audit events recorded before are old */
     char hash[ADV_SHA256_HEX_SIZE];
     char signature[2 * ADV_ED25519_SIZE + 1];
 };
@@ -66,7 +72,8 @@ static void audit_rows(void *arg, const struct audit_row *rows, size_t n, const 
     uint8_t raw[ADV_ED25519_SIZE];
     char text[512];
     struct adv_err e = { 0 };
-    uint64_t seq = n ? rows[n - 1].seq : 0;
+    uint64_t seq;
+    size_t old = 0;
 
     if (err) {
         failed(r, err);
@@ -77,6 +84,10 @@ static void audit_rows(void *arg, const struct audit_row *rows, size_t n, const 
         return;
     }
     c = fleet_find_any_cluster(turn_fleet(r->api->turn), r->cluster);
+    while (old < n && rows[old].record_us < r->cutoff_us)
+        old++;
+    n = old;
+    seq = n ? rows[n - 1].seq : 0;
     if (n && c && seq >= c->audit_seq) /* the newest event always stays */
         seq = --n ? rows[n - 1].seq : 0;
     if (!n || !c) {
@@ -104,12 +115,13 @@ static void audit_rows(void *arg, const struct audit_row *rows, size_t n, const 
 
 static void age_audit(struct retention *r)
 {
-    struct audit_query q = { .limit = PIECE_EVENTS, .before_us = adv_wall_us() - r->api->cfg.retention.audit_ms * 1000 };
+    struct audit_query q = { .limit = PIECE_EVENTS }; /* the oldest there are */
 
     if (!r->api->cfg.retention.audit_ms || r->api->stopping) {
         next_cluster(r);
         return;
     }
+    r->cutoff_us = adv_wall_us() - r->api->cfg.retention.audit_ms * 1000;
     (void) snprintf(q.cluster, sizeof(q.cluster), "%s", r->cluster);
     store_list_audit(turn_store(r->api->turn), &q, audit_rows, r);
 }
@@ -151,6 +163,11 @@ void retention_tick(struct api *api)
 
     if (!r || r->busy || api->stopping || !turn_ready(api->turn) || adv_mono_us() < r->next_mono_us)
         return;
+    if (!adv_wall_held(&r->clock_us, adv_wall_us(), adv_boot_us())) {
+        adv_warn("retention", "the clock was set to another time: nothing goes until it has held for an interval");
+        over(r);
+        return;
+    }
     f = turn_fleet(api->turn);
     for (const struct cluster *c = f->clusters; c; c = c->hh.next)
         n++;
@@ -182,6 +199,7 @@ int retention_start(struct api *api, struct adv_err *err)
     if (!api->retention)
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
     api->retention->api = api;
+    (void) adv_wall_held(&api->retention->clock_us, adv_wall_us(), adv_boot_us());
     api->retention->next_mono_us = adv_mono_us() + cfg->interval_ms * 1000; /* not while everybody reconnects */
     return 0;
 }
@@ -236,12 +254,7 @@ static void forget_user(struct api_call *call, const ProtobufCMessage *req)
 
     if (!g)
         (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
-    else if (resource_path_parse(q->parent, &p, &err) < 0)
-        (void) adv_err_field(&err, "parent");
-    else if (!resource_path_is_cluster(&p)) {
-        (void) adv_err_set_reason(&err, ADV_INVALID_ARGUMENT, "NAME_MALFORMED", "parent \"%.64s\": expected clusters/<id>", q->parent);
-        (void) adv_err_field(&err, "parent");
-    } else if (api_text("user", q->user, 1, 256, &err) == 0 && api_request_id(q->request_id, &err) == 0)
+    else if (api_cluster_name("parent", q->parent, &p, &err) == 0 && api_text("user", q->user, 1, 256, &err) == 0 && api_request_id(q->request_id, &err) == 0)
         (void) !api_check(&call->caller, call->method->role, p.cluster, NULL, NULL, &err);
     if (!g || err.code != ADV_OK) {
         free(g);

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <utlist.h>
 
+#include "common/buf.h"
 #include "common/clock.h"
 #include "common/digest.h"
 #include "common/num.h"
@@ -30,8 +31,12 @@
 /* So many bookmark intervals without taking anything of what waits end a watch. */
 #define STALL_BOOKMARKS 4
 
+/* How long a resume token of a replica that is ahead may wait for this one. */
+#define BEHIND_WAIT_US 2000000
+
 /* Names that are collected at one time, unless a job has more; and jobs that are looked at for them. */
 #define CHUNK_NAMES 256
+#define NAMES_MAX_BYTES (64u << 20) /* more than one job has */
 #define CHUNK_JOBS  20000
 
 /* Audit events read at once, for one watch. */
@@ -49,11 +54,11 @@ struct watch {
     enum walk walk;
     char at_cluster[65];
     char at[RESOURCE_KEY_MAX]; /* the last node or job of it whose names were taken */
-    char **names;              /* the next ones to send: "<cluster>/<key>" */
-    uint8_t *name_kinds;
-    size_t n_names, next_name, cap_names;
+    struct adv_buf names;      /* the next ones to send: of each its kind, a byte, "<cluster>" and "<key>" */
+    size_t n_names, next_name; /* how many it has; the place of the one to send */
     bool synced;
     bool begun;
+    const Advisor__V1__WatchRequest *behind; /* waits for this replica to read as far as its token; the call's */
     uint64_t seq; /* of the last change looked at */
     int64_t sent_mono_us;
     int64_t moved_mono_us; /* when it last took something, or there was nothing to take */
@@ -75,18 +80,9 @@ static void audit_clear(struct watch *w)
     w->audit_from = w->audit_upto = 0;
 }
 
-static void names_clear(struct watch *w)
-{
-    for (size_t i = 0; i < w->n_names; i++)
-        free(w->names[i]);
-    w->n_names = w->next_name = 0;
-}
-
 static void watch_free(struct watch *w)
 {
-    names_clear(w);
-    free(w->names);
-    free(w->name_kinds);
+    adv_buf_done(&w->names);
     audit_clear(w);
     free(w);
 }
@@ -282,7 +278,7 @@ static int send_event(struct api *api, struct watch *w, Advisor__V1__WatchEventT
     }
     if (adv_arena_exhausted(&ar)) { /* that it does not fit says nothing about whether it is there */
         struct adv_err err = { 0 };
-        (void) adv_err_set_reason(&err, ADV_RESOURCE_EXHAUSTED, "RESOURCE_TOO_LARGE", "%.160s does not fit into a message", name);
+        (void) adv_err_set_reason(&err, ADV_RESOURCE_EXHAUSTED, "REPLY_TOO_LARGE", "%.160s does not fit into a message", name);
         w->call->ops->fail(w->call, &err);
         return -ADV_ABORTED;
     }
@@ -376,28 +372,16 @@ static bool wanted(struct api *api, const struct watch *w, const struct change *
 
 static bool add_name(struct watch *w, enum resource_kind kind, const struct cluster *c, const void *object)
 {
-    char key[RESOURCE_KEY_MAX], *name = NULL;
+    char text[RESOURCE_KEY_MAX];
+    const char *key;
 
     if (!w->kinds[kind])
         return true;
-    if (w->n_names == w->cap_names) {
-        size_t want = w->cap_names ? w->cap_names * 2 : 64;
-        char **v = realloc(w->names, want * sizeof(*v));
-        uint8_t *k;
-        if (!v)
-            return false;
-        w->names = v;
-        k = realloc(w->name_kinds, want);
-        if (!k)
-            return false;
-        w->name_kinds = k;
-        w->cap_names = want;
-    }
-    if (asprintf(&name, "%s/%s", c->name, resource_key(kind, object, key)) < 0)
-        return false;
-    w->name_kinds[w->n_names] = (uint8_t) kind;
-    w->names[w->n_names++] = name;
-    return true;
+    key = resource_key(kind, object, text);
+    w->n_names++;
+    return adv_buf_append_byte(&w->names, (uint8_t) kind) == 0 &&
+           adv_buf_append(&w->names, c->name, strlen(c->name) + 1) == 0 &&
+           adv_buf_append(&w->names, key, strlen(key) + 1) == 0;
 }
 
 static bool collect_job(struct watch *w, const struct job *j)
@@ -492,7 +476,9 @@ static bool collect(struct api *api, struct watch *w, size_t *budget)
     struct cluster *c;
     bool ok = true;
 
-    names_clear(w);
+    adv_buf_done(&w->names);
+    adv_buf_init(&w->names, NAMES_MAX_BYTES);
+    w->n_names = w->next_name = 0;
     while (ok && !w->n_names && w->walk != WALK_OVER && *budget) {
         c = fleet_find_cluster(f, w->at_cluster);
         switch (w->walk) {
@@ -540,19 +526,21 @@ static void pump(struct api *api, struct watch *w)
     }
     while (r == 0 && w->call->ops->queued_bytes(w->call) < QUEUE_HIGH_BYTES) {
         w->moved_mono_us = adv_mono_us();
-        if (w->next_name == w->n_names && w->walk != WALK_OVER) {
+        if (w->next_name == w->names.len && w->walk != WALK_OVER) {
             if (!collect(api, w, &budget))
                 r = no_memory(w);
             else if (!w->n_names && !budget)
                 return; /* the next tick goes on */
-        } else if (w->next_name < w->n_names) {
-            size_t i = w->next_name++;
-            char *slash = strchr(w->names[i], '/');
-            *slash = '\0';
-            r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_STATE,
-                           (enum resource_kind) w->name_kinds[i], w->names[i], slash + 1, 0, 0, false);
+        } else if (w->next_name < w->names.len) {
+            enum resource_kind kind = (enum resource_kind) w->names.data[w->next_name];
+            const char *cluster = w->names.data + w->next_name + 1, *key = cluster + strlen(cluster) + 1;
+            w->next_name = (size_t) (key + strlen(key) + 1 - w->names.data);
+            r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_STATE, kind, cluster, key, 0, 0,
+                           false);
         } else if (!w->synced) {
             w->synced = true;
+            adv_buf_done(&w->names);
+            w->next_name = 0;
             r = send_event(api, w, ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_SYNCED, RESOURCE_NONE, "", "", 0,
                            w->seq, true);
         } else if ((ch = watchlog_after(log, w->seq, &gone))) {
@@ -635,21 +623,32 @@ static int begin(struct api *api, struct watch *w, const Advisor__V1__WatchReque
     return 0;
 }
 
+/* Memory equals the store. */
+static void try_begin(struct api_call *call, struct watch *w, const Advisor__V1__WatchRequest *req)
+{
+    struct adv_err err = { 0 };
+    int r = begin(call->api, w, req, &err);
+
+    w->behind = NULL;
+    if (r == 0)
+        pump(call->api, w);
+    else if (adv_streq(str_or(err.reason), "REPLICA_BEHIND") && adv_mono_us() - w->sent_mono_us < BEHIND_WAIT_US)
+        w->behind = req;
+    else
+        call->ops->fail(call, &err);
+}
+
 static void start_read(void *arg, const struct adv_err *err)
 {
     struct watch_start *s = arg;
     struct api_call *call = s->call;
-    struct watch *w = call->user;
-    struct adv_err e = { 0 };
 
     if (call->ops->ended(call)) {
         /* gone meanwhile */
     } else if (err) {
         call->ops->fail(call, err);
-    } else if (begin(call->api, w, s->req, &e) < 0) {
-        call->ops->fail(call, &e);
     } else {
-        pump(call->api, w);
+        try_begin(call, call->user, s->req);
     }
     call->ops->unref(call);
     free(s);
@@ -666,6 +665,7 @@ static void watch_open(struct api_call *call)
         call->ops->fail(call, &err);
         return;
     }
+    adv_buf_init(&w->names, NAMES_MAX_BYTES);
     w->call = call;
     w->sent_mono_us = w->moved_mono_us = adv_mono_us();
     call->user = w;
@@ -688,12 +688,20 @@ static void watch_message(struct api_call *call, const ProtobufCMessage *req)
     turn_read(call->api->turn, start_read, s);
 }
 
+static void go_on(struct api *api, struct watch *w)
+{
+    if (w->behind && !w->call->ops->ended(w->call))
+        try_begin(w->call, w, w->behind);
+    else
+        pump(api, w);
+}
+
 static void pump_read(void *arg, const struct adv_err *err)
 {
     struct api_call *call = arg;
 
     if (!err && call->user && !call->ops->ended(call))
-        pump(call->api, call->user);
+        go_on(call->api, call->user);
     call->ops->unref(call);
 }
 
@@ -720,7 +728,7 @@ void watch_service_changed(struct api *api)
     struct watch *w, *next;
 
     DL_FOREACH_SAFE (api->watches, w, next)
-        pump(api, w);
+        go_on(api, w);
 }
 
 void watch_service_tick(struct api *api)
@@ -731,6 +739,8 @@ void watch_service_tick(struct api *api)
     if (!turn_ready(api->turn))
         return;
     DL_FOREACH_SAFE (api->watches, w, next) {
+        if (w->behind)
+            watch_writable(w->call);
         if (!w->begun || w->call->ops->ended(w->call) || ended_by_rights(w))
             continue;
         if (w->call->ops->queued_bytes(w->call) < QUEUE_HIGH_BYTES) {

@@ -545,8 +545,12 @@ static bool list_is_all(const struct list *l)
 static bool names_one(const struct binding *b, const char *const *names, size_t n_names)
 {
     for (size_t i = 0; i < n_names; i++)
-        if (list_matches(&b->principals, names[i]))
-            return true;
+        for (size_t k = 0; k < b->principals.n; k++) {
+            const char *pattern = b->principals.v[k];
+            /* "*:name" is of certificates of any role: a stranger's issuer cannot give out such names */
+            if ((!adv_startswith(pattern, "*:") || !adv_startswith(names[i], "jwt")) && glob_match(pattern, names[i]))
+                return true;
+        }
     return false;
 }
 

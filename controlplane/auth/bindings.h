@@ -17,6 +17,7 @@
  *         groups_claim: groups                 # this is the default
  *     bindings:
  *       - principals: ["operator:alice", "jwt:corp:1234", "jwt-group:corp:sre", "jwt-email:corp:*@example.org"]
+ *         # ("*:alice": certificates of that name, whatever their role; never a token)
  *         role: operator                       # reader, detector, user, operator, admin
  *         clusters: ["prod-*"]                 # this, accounts and principals are globs; default: all
  *         accounts: ["*"]

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libcurl's easy interface would do, but it cannot be interrupted: the multi interface can, so a stop of the daemon does not
- * wait for a server that hangs. What the worker touches besides its own memory is `multi`, under the lock, and the flag. */
+ * wait for a server that hangs. A few run at one time, the others wait on the loop: they must not hold all of libuv's workers,
+ * by which the store commits. What the worker touches besides its own memory is `multi`, under the lock, and the flag. */
 
 #include "controlplane/auth/fetch.h"
 
@@ -8,9 +9,15 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <utlist.h>
+
+#define FETCH_AT_ONCE 2
 
 struct fetch {
     uv_work_t work;
+    uv_loop_t *loop;
+    bool waiting; /* not with a worker yet */
+    struct fetch *prev, *next;
     char *source, *ca;
     fetch_cb cb; /* NULL: cancelled */
     void *arg;
@@ -21,6 +28,10 @@ struct fetch {
     pthread_mutex_t lock; /* guards multi */
     CURLM *multi;         /* while the worker waits */
 };
+
+/* Of the loop thread. */
+static struct fetch *waiting;
+static unsigned running;
 
 static void failed(struct fetch *f, enum adv_code code, const char *what)
 {
@@ -44,14 +55,14 @@ static void set_multi(struct fetch *f, CURLM *multi)
 
 static CURLcode run(struct fetch *f, CURLM *multi, CURL *easy)
 {
-    int running = 1, queued;
+    int active = 1, queued;
     CURLMsg *m;
 
     (void) curl_multi_add_handle(multi, easy);
     set_multi(f, multi);
-    while (running && !atomic_load(&f->stop)) {
-        if (curl_multi_perform(multi, &running) != CURLM_OK ||
-            (running && curl_multi_poll(multi, NULL, 0, 1000, NULL) != CURLM_OK))
+    while (active && !atomic_load(&f->stop)) {
+        if (curl_multi_perform(multi, &active) != CURLM_OK ||
+            (active && curl_multi_poll(multi, NULL, 0, 1000, NULL) != CURLM_OK))
             break;
     }
     set_multi(f, NULL);
@@ -136,10 +147,28 @@ static void fetch_free(struct fetch *f)
     free(f);
 }
 
+static void on_done(uv_work_t *w, int status);
+
+static void start_waiting(void)
+{
+    struct fetch *f, *next;
+
+    DL_FOREACH_SAFE (waiting, f, next) {
+        if (running == FETCH_AT_ONCE)
+            return;
+        DL_DELETE(waiting, f);
+        f->waiting = false;
+        running++;
+        (void) uv_queue_work(f->loop, &f->work, on_worker, on_done); /* fails only without a function */
+    }
+}
+
 static void on_done(uv_work_t *w, int status)
 {
     struct fetch *f = w->data;
 
+    running--;
+    start_waiting();
     if (f->cb && status == 0)
         f->cb(f->arg, f->body.data, f->body.len, f->failed ? &f->err : NULL);
     fetch_free(f);
@@ -165,7 +194,10 @@ int fetch_start(uv_loop_t *loop, const char *source, const char *ca, size_t max_
     adv_buf_init(&f->body, max_bytes);
     atomic_init(&f->stop, false);
     (void) pthread_mutex_init(&f->lock, NULL);
-    (void) uv_queue_work(loop, &f->work, on_worker, on_done); /* fails only without a function */
+    f->loop = loop;
+    f->waiting = true;
+    DL_APPEND(waiting, f);
+    start_waiting();
     *ret = f;
     return 0;
 }
@@ -175,6 +207,11 @@ struct fetch *fetch_cancel(struct fetch *f)
     if (!f)
         return NULL;
     f->cb = NULL;
+    if (f->waiting) {
+        DL_DELETE(waiting, f);
+        fetch_free(f);
+        return NULL;
+    }
     if (uv_cancel((uv_req_t *) &f->work) == 0)
         return NULL;
     atomic_store(&f->stop, true);

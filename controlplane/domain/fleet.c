@@ -83,17 +83,20 @@ uint64_t cluster_digest(const struct cluster *c)
 
 /* ---- operators -------------------------------------------------------------------------------------------------- */
 
+int fleet_cluster_id_malformed(const char *id, struct adv_err *err)
+{
+    (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "CLUSTER_ID_MALFORMED",
+                              "cluster id \"%.80s\": expected 1 to 64 of a-z, 0-9, '-', '_', beginning with a letter", str_or(id));
+    return adv_err_field(err, "cluster_id");
+}
+
 static int apply_create(struct fleet *f, struct intents *in, struct event *ev, struct adv_err *err)
 {
     struct cluster *c;
     char name[RESOURCE_NAME_MAX];
 
-    if (!cluster_id_valid(ev->cluster)) {
-        (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "CLUSTER_ID_MALFORMED",
-                                  "cluster id \"%.64s\": expected 1 to 64 of a-z, 0-9, '-', '_', beginning with a letter",
-                                  str_or(ev->cluster));
-        return adv_err_field(err, "cluster_id");
-    }
+    if (!cluster_id_valid(ev->cluster))
+        return fleet_cluster_id_malformed(ev->cluster, err);
     if (fleet_find_cluster(f, ev->cluster))
         return adv_err_set_reason(err, ADV_ALREADY_EXISTS, "CLUSTER_EXISTS", "cluster %s exists already", ev->cluster);
     c = calloc(1, sizeof(*c));

@@ -175,7 +175,7 @@ struct event {
         struct {
             char old_serial[41];
             char serial[41];
-            int64_t old_issued_s, not_before_s, not_after_s;
+            int64_t old_issued_s;
         } renew;
         struct {
             char serial[41];   /* "": all issued before */
@@ -458,8 +458,12 @@ struct attempt *job_attempt(const struct job *j, uint32_t index);
 
 /* What that reporter said by that rule; NULL for nothing, or nothing that is kept. */
 struct anomaly *fleet_find_report(const struct attempt *a, const char *reporter, const char *rule);
+/* The error of an id that no cluster may have. */
+int fleet_cluster_id_malformed(const char *id, struct adv_err *err);
 
 struct enrolment *fleet_find_enrolment(const struct cluster *c, const char *token_sha256);
+/* The one error that strangers get, whatever it was. */
+int fleet_enrolment_refused(struct adv_err *err);
 struct revocation *fleet_find_revocation(const struct cluster *c, const char *uid);
 
 void fleet_forget_enrolment(struct cluster *c, const char *uid);

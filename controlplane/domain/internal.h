@@ -132,7 +132,6 @@ int fleet_apply_enrol_create(struct fleet *f, struct intents *in, struct cluster
 int fleet_apply_enrol_redeem(struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err);
 int fleet_apply_cert_renew(struct intents *in, struct cluster *c, const struct event *ev, struct adv_err *err);
 int fleet_apply_cert_revoke(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err);
-int fleet_enrolment_refused(struct adv_err *err);
 int fleet_check_cert(const struct cluster *c, const char *serial, int64_t issued_s, struct adv_err *err);
 
 /* forget.c */

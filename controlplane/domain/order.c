@@ -24,7 +24,8 @@ static struct order *plain(const struct order *o)
 void order_add(struct order *o, struct order_node *n, const char *key)
 {
     n->key = key;
-    (void) order_RB_INSERT(o, n);
+    if (order_RB_INSERT(o, n))
+        n->key = NULL; /* nothing that the tables of the fleet let through */
 }
 
 void order_remove(struct order *o, struct order_node *n)

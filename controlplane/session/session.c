@@ -69,6 +69,11 @@ struct session {
     bool closed;
 };
 
+int64_t session_wall_us(int64_t wall_ms)
+{
+    return wall_ms < 0 || wall_ms > 253402300799000 /* 9999-12-31 */ ? 0 : wall_ms * 1000;
+}
+
 static void session_maybe_free(struct session *s)
 {
     if (!s->closed || s->outstanding)
@@ -759,7 +764,7 @@ static bool on_state(struct session *s, const Advisor__V1__StateUpdate *u, struc
     ev->u.state.gone_nodes = (const char *const *) u->gone_nodes;
     ev->u.state.n_gone_nodes = u->n_gone_nodes;
     ev->u.state.digest = u->digest;
-    ev->u.state.observe_us = u->observe_wall_ms * 1000;
+    ev->u.state.observe_us = session_wall_us(u->observe_wall_ms);
     return true;
 }
 
@@ -774,7 +779,7 @@ static bool on_status(struct session *s, const Advisor__V1__AdviceStatusReport *
     ev->u.status.disposition = (enum disposition) m->disposition;
     ev->u.status.reason = (uint32_t) m->reason;
     ev->u.status.detail = m->detail;
-    ev->u.status.observe_us = m->observe_wall_ms * 1000;
+    ev->u.status.observe_us = session_wall_us(m->observe_wall_ms);
     return true;
 }
 
@@ -796,7 +801,7 @@ static bool on_action(struct session *s, const Advisor__V1__ActionReport *m, str
     ev->u.action.observed = (enum observed) m->observed;
     ev->u.action.reason = m->reason;
     ev->u.action.detail = m->detail;
-    ev->u.action.observe_us = m->observe_wall_ms * 1000;
+    ev->u.action.observe_us = session_wall_us(m->observe_wall_ms);
     return true;
 }
 

@@ -69,4 +69,7 @@ const char *session_journal(const struct session *s);
 /* May act: it holds the lease. */
 bool session_active(const struct session *s);
 
+/* An agent's time in milliseconds as ours; what no clock shows is 0, which means that it is not known. */
+int64_t session_wall_us(int64_t wall_ms);
+
 #endif

@@ -2,7 +2,8 @@
 /* The SQLite engine.
  *
  * Two connections: the writer belongs to whoever loads or runs a commit (one worker at a time, by contract), the reader to
- * audit reads (serialised by a mutex). WAL lets both go on at once; synchronous=FULL makes COMMIT mean "on disk". A second
+ * audit reads, of which one runs at a time and the others wait on the loop: however many there are, they hold one of libuv's
+ * few workers, and a commit never waits for one. WAL lets both go on at once; synchronous=FULL makes COMMIT mean "on disk". A second
  * process is kept out by a lock file, not by SQLite's own locks, so that the file may be looked at while it serves.
  *
  * A transaction is a list of rows made on the loop thread; the worker only binds and steps. */
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <utlist.h>
 
 #include "common/clock.h"
 #include "common/failpoint.h"
@@ -67,7 +69,7 @@ static const char *const stmt_sql[STMT_COUNT_] = {
 struct sqlite_store {
     struct store base;
     sqlite3 *db, *reader;
-    uv_mutex_t reader_lock;
+    struct audit_work *reads; /* the first one is under way */
     sqlite3_stmt *stmts[STMT_COUNT_];
     int lock_fd;
     char *path;
@@ -270,7 +272,6 @@ static struct store *sqlite_close(struct store *base)
     (void) sqlite3_close(st->db);
     if (st->lock_fd >= 0)
         (void) close(st->lock_fd);
-    uv_mutex_destroy(&st->reader_lock);
     free(st->path);
     free(st);
     return NULL;
@@ -301,7 +302,6 @@ int sqlite_store_open(uv_loop_t *loop, const struct store_config *cfg, struct st
     (void) snprintf(st->base.replica, sizeof(st->base.replica), "%s", str_or(cfg->replica));
     st->lock_fd = -1;
     st->path = strdup(path);
-    (void) uv_mutex_init(&st->reader_lock);
     if (!st->path)
         r = adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "store: no memory");
     else
@@ -583,10 +583,12 @@ struct audit_work {
     char *ids; /* of q.event_ids: a JSON list */
     struct audit_row *rows;
     size_t n;
+    int64_t upto; /* ids that are looked at; 0: all */
     store_audit_cb cb;
     void *arg;
     struct adv_err err;
     int r;
+    struct audit_work *prev, *next;
 };
 
 static char *column_dup(sqlite3_stmt *s, int i)
@@ -604,16 +606,43 @@ static char *column_dup(sqlite3_stmt *s, int i)
 #define AUDIT_WHERE                                                                                                      \
     " id > ?1"                                                                                                           \
     " AND (?3 = '' OR substr(subject, 1, length(?3)) = ?3) AND (?4 = '' OR verb = ?4)"                                   \
-    " AND (?6 = '' OR principal = ?6) AND record_us >= ?7 AND (?8 = 0 OR record_us < ?8)"                                \
+    " AND (?6 = '' OR principal = ?6) AND record_us >= ?7 AND (?8 = 0 OR record_us < ?8) AND (?10 = 0 OR id <= ?10)"                                \
     " ORDER BY id LIMIT ?5"
+
+/* How far this read goes: w->upto. */
+static int audit_bound(struct audit_work *w)
+{
+    sqlite3_stmt *s = NULL;
+    int rc = sqlite3_prepare_v2(w->st->reader,
+                                w->q.cluster[0] ? "SELECT count(*), max(id) FROM (SELECT id FROM audit WHERE cluster = ?2 AND"
+                                                  " id > ?1 ORDER BY id LIMIT ?3)" :
+                                                  "SELECT count(*), max(id) FROM (SELECT id FROM audit WHERE id > ?1"
+                                                  " ORDER BY id LIMIT ?3)",
+                                -1, &s, NULL);
+
+    if (rc == SQLITE_OK) {
+        (void) sqlite3_bind_int64(s, 1, (int64_t) w->q.after_rowid);
+        if (w->q.cluster[0])
+            (void) sqlite3_bind_text(s, 2, w->q.cluster, -1, SQLITE_STATIC);
+        (void) sqlite3_bind_int64(s, 3, STORE_AUDIT_SCAN);
+        rc = sqlite3_step(s);
+        if (rc == SQLITE_ROW && sqlite3_column_int64(s, 0) == STORE_AUDIT_SCAN)
+            w->upto = sqlite3_column_int64(s, 1);
+    }
+    (void) sqlite3_finalize(s);
+    return rc == SQLITE_ROW ? SQLITE_OK : rc;
+}
 
 static void audit_run(uv_work_t *work)
 {
     struct audit_work *w = work->data;
     sqlite3_stmt *s = NULL;
-    int rc;
+    int rc = SQLITE_OK;
 
-    uv_mutex_lock(&w->st->reader_lock);
+    if (w->q.ret_upto && (rc = audit_bound(w)) != SQLITE_OK) {
+        w->r = db_error(&w->err, w->st->reader, rc, "audit");
+        return;
+    }
     rc = sqlite3_prepare_v2(w->st->reader,
                             w->ids           ? AUDIT_SELECT AUDIT_OF_IDS AUDIT_WHERE :
                             w->q.cluster[0] ? AUDIT_SELECT AUDIT_OF_CLUSTER AUDIT_WHERE :
@@ -629,6 +658,7 @@ static void audit_run(uv_work_t *work)
         (void) sqlite3_bind_text(s, 6, w->q.principal, -1, SQLITE_STATIC);
         (void) sqlite3_bind_int64(s, 7, w->q.from_us);
         (void) sqlite3_bind_int64(s, 8, w->q.before_us);
+        (void) sqlite3_bind_int64(s, 10, w->upto);
         if (w->ids)
             (void) sqlite3_bind_text(s, 9, w->ids, -1, SQLITE_STATIC);
         while ((rc = sqlite3_step(s)) == SQLITE_ROW && w->n < w->q.limit) {
@@ -657,15 +687,26 @@ static void audit_run(uv_work_t *work)
     if (rc != SQLITE_DONE && rc != SQLITE_ROW)
         w->r = db_error(&w->err, w->st->reader, rc, "audit");
     (void) sqlite3_finalize(s);
-    uv_mutex_unlock(&w->st->reader_lock);
+}
+
+static void audit_done(uv_work_t *work, int status);
+
+static void audit_next(struct sqlite_store *st)
+{
+    if (st->reads)
+        (void) uv_queue_work(st->base.loop, &st->reads->work, audit_run, audit_done);
 }
 
 static void audit_done(uv_work_t *work, int status)
 {
     struct audit_work *w = work->data;
 
+    DL_DELETE(w->st->reads, w);
+    audit_next(w->st);
     if (status < 0)
         w->r = adv_err_set(&w->err, ADV_UNAVAILABLE, "store: worker: %s", uv_strerror(status));
+    if (w->q.ret_upto)
+        *w->q.ret_upto = (uint64_t) w->upto;
     w->cb(w->arg, w->rows, w->r < 0 ? 0 : w->n, w->r < 0 ? &w->err : NULL);
     for (size_t i = 0; i < w->n; i++)
         audit_row_done(&w->rows[i]);
@@ -710,5 +751,7 @@ static void sqlite_list_audit(struct store *base, const struct audit_query *q, s
     w->cb = cb;
     w->arg = arg;
     w->work.data = w;
-    (void) uv_queue_work(base->loop, &w->work, audit_run, audit_done);
+    DL_APPEND(w->st->reads, w);
+    if (w->st->reads == w)
+        audit_next(w->st);
 }

@@ -105,7 +105,11 @@ struct audit_query {
     const char *const *event_ids;
     size_t n_event_ids;
     uint32_t limit;
+    /* Not NULL, and valid until the callback: no more than STORE_AUDIT_SCAN events need be looked at, so that a filter that
+     * finds little does not keep others waiting. Told is the id up to which they were, 0 for all. */
+    uint64_t *ret_upto;
 };
+#define STORE_AUDIT_SCAN 20000
 /* A deep copy; false: no memory, *@ret is empty. Released with audit_row_done(). */
 adv_must_check bool audit_row_copy(struct audit_row *ret, const struct audit_row *r);
 void audit_row_done(struct audit_row *r);

@@ -251,16 +251,21 @@ def old_events_go_and_a_signed_checkpoint_stays():
     c = Advisord()
     key, pub = key_pair(c.dir)
     c.stop()
-    c.config.update({"audit.signing_key": key, "retention.audit": "4s", "retention.interval": "1s"})
+    c.config.update({"audit.signing_key": key, "retention.audit": "8s", "retention.interval": "1s"})
     c.start()
     f = fleet(at=c)
     f.CreateCluster(api.CreateClusterRequest(cluster_id="old"), timeout=10)
     a = audit("detector:ci", at=c)
     for i in range(6):  # more than one piece
         append(a, "old", *[event(f"e{i * 200 + k}") for k in range(200)])
+    half = audit(at=c).VerifyAudit(api.VerifyAuditRequest(parent="clusters/old"), timeout=10)
+    assert half.intact and half.last_seq == 1000 and half.next_page_token, half
     points = lambda **kw: audit(at=c).ListAuditCheckpoints(api.ListAuditCheckpointsRequest(parent="clusters/old", **kw), timeout=5)  # noqa: E731
     assert not points().checkpoints
     first = wait_for("old events to go", lambda: next((e.seq for e in listed(audit(at=c), "clusters/old")[:1] if e.seq > 1100), None), 30)
+    # the rest of a walk between whose pieces the old end went
+    rest = audit(at=c).VerifyAudit(api.VerifyAuditRequest(parent="clusters/old", page_token=half.next_page_token), timeout=10)
+    assert rest.intact and rest.first_seq > 1001 and rest.checkpoint.seq == rest.first_seq - 1, rest
     cps = points().checkpoints
     assert len(cps) >= 2 and [p.seq for p in cps] == sorted((p.seq for p in cps), reverse=True), cps
     assert first == cps[0].seq + 1 or first == cps[1].seq + 1
@@ -301,6 +306,27 @@ def old_events_go_and_a_signed_checkpoint_stays():
     p = subprocess.run([os.environ["ADVISORD"], "--config", f"{c.dir}/advisord.yaml", "--audit.signing_key", f"{c.dir}/nowhere"],
                        capture_output=True, timeout=60)
     assert p.returncode == 1 and b"nowhere" in p.stderr, p
+
+
+@case
+def a_wrong_time_takes_nothing_along():
+    c = Advisord(**{"retention.interval": "1s"})
+    names = ["aged1", "glitch", "aged2"]
+    for n in names:
+        fleet(at=c).CreateCluster(api.CreateClusterRequest(cluster_id=n), timeout=10)
+        append(audit("detector:ci", at=c), n, *[event(f"{n}-{k}") for k in range(20)])
+    c.stop()
+    db = sqlite3.connect(c.config["store.path"])
+    db.execute("UPDATE audit SET record_us = 1 WHERE cluster = 'glitch' AND seq = 12")  # the clock showed 1970 for a moment
+    db.execute("UPDATE audit SET record_us = 1 WHERE cluster IN ('aged1', 'aged2') AND seq < 9")
+    db.commit()
+    db.close()
+    c.config["retention.audit"] = "2h"
+    c.start()
+    oldest = lambda n: listed(audit(at=c), f"clusters/{n}")[0].seq  # noqa: E731
+    wait_for("what is old to go", lambda: oldest("aged1") == 9 and oldest("aged2") == 9, 30)
+    assert [e.seq for e in listed(audit(at=c), "clusters/glitch")] == list(range(1, 22))
+    c.stop()
 
 
 def resp(c, job_id, n=0):

@@ -1,11 +1,14 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Who may call: tokens of a real https identity provider, bindings to clusters, accounts and users, quotas."""
+import atexit
 import hashlib
 import hmac
 import json
 import os
+import shutil
 import sys
+import tempfile
 import threading
 import time
 
@@ -20,6 +23,9 @@ S = grpc.StatusCode
 refused = advstack.refused
 api = advstack.stubs()
 CASES = []
+RULES = tempfile.mkdtemp(prefix="advrules-")  # restarts cost seconds with all of them
+atexit.register(shutil.rmtree, RULES, ignore_errors=True)
+shutil.copy(os.path.join(advstack.ROOT, "rules", "gpu.yaml"), RULES)
 
 BINDINGS = """
 issuers:
@@ -50,7 +56,6 @@ class World:
     """An advisord with bindings, and its identity provider."""
 
     def __init__(self, **config):
-        import tempfile
         self.dir = tempfile.mkdtemp(prefix="advauth-")
         os.chmod(self.dir, 0o755)
         self.ca = advstack.Ca(f"{self.dir}/idp-ca", "idp-ca")
@@ -325,6 +330,41 @@ def a_watch_shows_what_may_be_seen_and_ends_when_that_changes():
     for x in (joe, op):
         x.call.cancel()
     a.close()
+
+
+@case
+def who_sees_some_hears_what_goes_and_nothing_of_others():
+    v = World(**{"retention.interval": "1s", "retention.jobs": "4s", "retention.audit": "1s", "rules.dir": RULES,
+                 "detect.log_settle": "50ms"}).ready()
+    c = advstack.FakeCluster(api, v.d, "prod-1", api.MODE_ACT, ["n1", "n2", "n3"])
+    c.fails("2", user="ann")
+    c.job("1", "COMPLETED", user="joe", end_unix=int(time.time()))
+    ad = c.advice("2")
+    c.agent.durable(c.agent.numbered(action=api.ActionReport(
+        phase=api.ACTION_PHASE_INTENT, journal_seq=1, epoch=c.grant.epoch, advice=ad.name, generation=1, attempt=ad.attempt,
+        verb=api.VERB_CANCEL)))
+    incidents = lambda token: api.FleetServiceStub(v.open).ListIncidents(  # noqa: E731
+        api.ListIncidentsRequest(parent="clusters/-"), timeout=10, metadata=bearer(token)).incidents
+    alice, joe = v.token(), v.token("joe", preferred_username="joe")
+    (i,) = incidents(alice)
+    assert i.kind == api.INCIDENT_KIND_JOB_REVIVED and not incidents(joe), i
+    assert [x.name for x in incidents(v.token("ann", preferred_username="ann", groups=["ml"]))] == []
+    get = lambda token: api.FleetServiceStub(v.open).GetIncident(api.GetIncidentRequest(name=i.name), timeout=10,  # noqa: E731
+                                                                 metadata=bearer(token))
+    assert get(alice)
+    refused(lambda: get(joe), S.NOT_FOUND, "INCIDENT_NOT_FOUND")
+    wait_for("a checkpoint", lambda: api.AuditServiceStub(v.admin).ListAuditCheckpoints(
+        api.ListAuditCheckpointsRequest(parent="clusters/prod-1"), timeout=5).checkpoints, 30)
+    job_name = api.JobServiceStub(v.open).ListJobs(api.ListJobsRequest(parent="clusters/prod-1"), timeout=5,
+                                                   metadata=bearer(joe)).jobs[0].name
+    mine = Watcher(joe, channel=v.open).synced()
+    kinds = {m.kind for m in list(mine.got)}
+    assert api.RESOURCE_KIND_JOB in kinds and not kinds & {api.RESOURCE_KIND_AUDIT_CHECKPOINT, api.RESOURCE_KIND_INCIDENT}, kinds
+    c.gone("1")
+    wait_for("the removal", lambda: any(m.type == api.WATCH_EVENT_TYPE_REMOVED and m.name == job_name for m in list(mine.got)), 30)
+    mine.call.cancel()
+    c.close()
+    v.stop()
 
 
 @case

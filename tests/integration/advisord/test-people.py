@@ -64,6 +64,11 @@ def approve_makes_it_executable():
     assert order.generation == 1 and order.approved_generation == 1, order
     text = " ".join(reader.ExplainAdvice(api.ExplainAdviceRequest(name=ad.name), timeout=5).text)
     assert "operator:alice approved generation 1: looked at n2" in text, text
+    told = {e.kind: e.text for e in c.timeline("1").entries}
+    assert told["approval"].startswith("operator:alice approved generation 1: looked at n2") and "verdict" not in told, told
+    people.RecordVerdict(api.RecordVerdictRequest(name=ad.name, generation=1, verdict=api.VERDICT_VALUE_WRONG, why="disk"), timeout=10)
+    told = {e.kind: e.text for e in c.timeline("1").entries}
+    assert told["verdict"] == "operator:alice found generation 1 wrong: disk", told
     audit = api.AuditServiceStub(d.channel("reader:bob")).ListAuditEvents(
         api.ListAuditEventsRequest(parent="clusters/yes", verb="advice.approve"), timeout=5).events
     assert [(e.principal, e.subject) for e in audit] == [("operator:alice", ad.name)], audit

@@ -166,6 +166,17 @@ Test(bindings, certificates_are_limited_when_they_are_named)
     cr_assert(!grants_any(carol, ROLE_ADMIN));
 }
 
+Test(bindings, certificates_of_any_role_are_no_tokens)
+{
+    ADV_AUTO(bindings) b = parsed(ISSUER "bindings:\n  - {principals: ['*:alice'], role: admin}\n");
+    ADV_AUTO(grants) cert = resolved(b, ROLE_ADMIN, "operator:alice", NULL);
+    ADV_AUTO(grants) token = resolved(b, ROLE_ADMIN, "jwt:corp:alice", NULL);
+    ADV_AUTO(grants) group = resolved(b, ROLE_ADMIN, "jwt:corp:1", "jwt-group:corp:alice");
+
+    cr_assert(grants_allow(cert, ROLE_ADMIN, "a", NULL, NULL, ""));
+    cr_assert(grants_none(token) && grants_none(group), "an issuer's subjects and groups can be called anything");
+}
+
 Test(bindings, tokens_have_what_is_bound_and_no_more)
 {
     ADV_AUTO(bindings) b = parsed(ISSUER "bindings:\n"

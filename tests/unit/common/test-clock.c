@@ -75,6 +75,18 @@ Test(clock, agrees_with_the_c_library)
     }
 }
 
+Test(clock, a_wall_clock_that_was_set)
+{
+    const int64_t hour = INT64_C(3600000000), year = 365 * 24 * hour;
+    int64_t distance = 50 * year;
+
+    cr_assert(adv_wall_held(&distance, 50 * year + hour, hour));
+    cr_assert(adv_wall_held(&distance, 50 * year + 30 * hour, 29 * hour), "it runs a little fast");
+    cr_assert_not(adv_wall_held(&distance, 51 * year, 30 * hour), "ahead");
+    cr_assert(adv_wall_held(&distance, 51 * year + hour, 31 * hour), "believed once it has held");
+    cr_assert_not(adv_wall_held(&distance, hour, 32 * hour), "1970");
+}
+
 Test(clock, extremes_and_order)
 {
     char out[ADV_RFC3339_SIZE];

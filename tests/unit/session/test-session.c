@@ -1134,3 +1134,12 @@ Test(session, close_while_hello_is_stored)
     cr_assert_null(cluster()->holder_instance);
     cr_assert_eq(p.n_sent, 0);
 }
+
+Test(session, times_that_no_clock_shows)
+{
+    cr_assert_eq(session_wall_us(1700000000123), 1700000000123000);
+    cr_assert_eq(session_wall_us(0), 0);
+    cr_assert_eq(session_wall_us(-1), 0);
+    cr_assert_eq(session_wall_us(INT64_MAX), 0);
+    cr_assert_eq(session_wall_us(INT64_MIN), 0);
+}

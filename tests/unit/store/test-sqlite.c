@@ -382,3 +382,95 @@ Test(sqlite, kill_loses_nothing_acknowledged)
     }
     cr_log_info("%llu rows over %d kills", (unsigned long long) told, KILLS);
 }
+
+/* ---- readers ---------------------------------------------------------------------------------------------------- */
+
+#define READS 64
+
+static unsigned reads_done, reads_before_commit;
+
+static void on_read(void *arg, const struct audit_row *rows, size_t n, const struct adv_err *err)
+{
+    (void) arg, (void) rows;
+    cr_assert_null(err);
+    cr_assert_eq(n, 0);
+    reads_done++;
+}
+
+static void on_commit_beside(void *arg, uint64_t first_seq, const struct adv_err *err)
+{
+    (void) arg, (void) first_seq;
+    reads_before_commit = reads_done;
+    kit_answer(err);
+}
+
+/* However many read the audit log, a commit has a worker. */
+Test(sqlite, a_commit_does_not_wait_for_readers)
+{
+    const struct audit_query q = { .verb = "none", .limit = 10 };
+    struct store *st = must_open();
+    struct fleet *f = load(st, NULL);
+    struct store_txn *t = store_txn_new(st);
+
+    (void) fleet_free(f);
+    cr_assert(t);
+    reads_done = 0;
+    for (int i = 0; i < READS; i++)
+        store_list_audit(st, &q, on_read, NULL);
+    store_commit(st, t, on_commit_beside, NULL);
+    cr_assert_eq(kit_wait(), 0);
+    (void) uv_run(&loop, UV_RUN_DEFAULT);
+    cr_assert_eq(reads_done, READS);
+    cr_assert_lt(reads_before_commit, READS / 2, "the commit came after %u of %d reads", reads_before_commit, READS);
+    close_store(st);
+}
+
+static size_t page_rows;
+static uint64_t page_first;
+
+static void on_page(void *arg, const struct audit_row *rows, size_t n, const struct adv_err *err)
+{
+    (void) arg;
+    page_rows = n;
+    page_first = n ? rows[0].rowid : 0;
+    kit_answer(err);
+}
+
+/* A filter that finds little looks at a bounded number of events in one call, and says how far it came. */
+Test(sqlite, a_read_is_bounded)
+{
+    struct audit_query q = { .verb = "rare", .limit = 10 };
+    uint64_t upto = 7;
+    sqlite3 *db = NULL;
+
+    (void) store_close(must_open());
+    cr_assert_eq(sqlite3_open(path, &db), SQLITE_OK);
+    cr_assert_eq(sqlite3_exec(db, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50000)"
+                                  " INSERT INTO audit SELECT i * 2, 'alpha', i, '', '', 'p',"
+                                  " CASE WHEN i = 30000 THEN 'rare' ELSE 'often' END, 's', '', '', '', '', 0, 1 FROM n",
+                              NULL, NULL, NULL),
+                 SQLITE_OK);
+    cr_assert_eq(sqlite3_close(db), SQLITE_OK);
+    struct store *st = must_open();
+    q.ret_upto = &upto;
+    for (int all = 0; all < 2; all++) {
+        q.after_rowid = 0;
+        (void) snprintf(q.cluster, sizeof(q.cluster), "%s", all ? "" : "alpha");
+        store_list_audit(st, &q, on_page, NULL);
+        cr_assert_eq(kit_wait(), 0);
+        cr_assert_eq(page_rows, 0);
+        cr_assert_eq(upto, 2 * STORE_AUDIT_SCAN);
+        q.after_rowid = upto;
+        store_list_audit(st, &q, on_page, NULL);
+        cr_assert_eq(kit_wait(), 0);
+        cr_assert_eq(page_rows, 1);
+        cr_assert_eq(page_first, 60000);
+        cr_assert_eq(upto, 4 * STORE_AUDIT_SCAN);
+        q.after_rowid = upto;
+        store_list_audit(st, &q, on_page, NULL);
+        cr_assert_eq(kit_wait(), 0);
+        cr_assert_eq(page_rows, 0);
+        cr_assert_eq(upto, 0, "that was all");
+    }
+    close_store(st);
+}
