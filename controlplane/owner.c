@@ -141,10 +141,11 @@ static const struct store_owner *find_row(const struct store_owner *rows, size_t
     return n ? bsearch(&key, rows, n, sizeof(*rows), by_cluster) : NULL;
 }
 
-/* Extends what is still ours; false when something was lost. */
-static bool take_renewal(struct owner *o, struct cluster *c, const struct store_owner *row, int64_t until_us)
+/* Extends what is still ours; false when something was lost. What became ours after the question was sent may be missing
+ * in the answer. */
+static bool take_renewal(struct owner *o, struct cluster *c, const struct store_owner *row, int64_t sent_us)
 {
-    if (!c->owned)
+    if (!c->owned || c->owned_since_us >= sent_us)
         return true;
     if (!row || !row->mine || row->epoch != c->owner_epoch) {
         struct adv_err err = { 0 };
@@ -152,14 +153,14 @@ static bool take_renewal(struct owner *o, struct cluster *c, const struct store_
         turn_fail(o->turn, &err);
         return false;
     }
-    c->owned_until_us = until_us;
+    c->owned_until_us = sent_us + o->cfg.lease_us;
     return true;
 }
 
 struct renewal {
     struct owner *o;
     uint64_t life;
-    int64_t until_us;
+    int64_t sent_us;
     struct store_owner *rows;
     size_t n;
 };
@@ -211,9 +212,9 @@ static void renewal_read(void *arg, const struct adv_err *err)
     o->busy = false;
     if (whole) {
         qsort(r->rows, r->n, sizeof(*r->rows), by_cluster);
-        whole = take_renewal(o, f->global, find_row(r->rows, r->n, FLEET_CLUSTER), r->until_us);
+        whole = take_renewal(o, f->global, find_row(r->rows, r->n, FLEET_CLUSTER), r->sent_us);
         for (struct cluster *c = f->clusters; whole && c; c = c->hh.next)
-            whole = take_renewal(o, c, find_row(r->rows, r->n, c->name), r->until_us);
+            whole = take_renewal(o, c, find_row(r->rows, r->n, c->name), r->sent_us);
     }
     if (whole) {
         o->n_candidates = 0;
@@ -258,7 +259,7 @@ static void renewed_cb(void *arg, int64_t sent_us, uint64_t seq, const struct st
     }
     r->o = o;
     r->life = o->asked_life;
-    r->until_us = sent_us + o->cfg.lease_us;
+    r->sent_us = sent_us;
     r->n = n;
     o->renew_at_us = sent_us + o->cfg.lease_us / RENEW_PARTS;
     turn_read(o->turn, renewal_read, r);

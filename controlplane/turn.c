@@ -95,6 +95,12 @@ static void set_unavailable(const struct turn *t, struct adv_err *err)
     err->retry_after_ms = RELOAD_RETRY_MS;
 }
 
+static void set_why(struct turn *t, const struct adv_err *why)
+{
+    t->why_reason = reason_of(why);
+    (void) snprintf(t->why, sizeof(t->why), "%.*s", (int) adv_utf8_cut(why->msg, strlen(why->msg), 150), why->msg);
+}
+
 static void kick_cb(uv_idle_t *h)
 {
     (void) uv_idle_stop(h);
@@ -197,13 +203,19 @@ static void retry_cb(uv_timer_t *h)
     start_load(h->data);
 }
 
-/* With @err all; without, those whose change has been seen. */
+/* With @err all; without, those whose change has been seen. One of them may find out that memory cannot be trusted: from
+ * there on none is answered from it. */
 static void run_reads(struct turn *t, const struct adv_err *err)
 {
     struct read_waiter *w, *next, *list = t->reads, *later = NULL;
+    struct adv_err failed = { 0 };
 
     t->reads = NULL;
     DL_FOREACH_SAFE (list, w, next) {
+        if (!err && t->failing) {
+            set_unavailable(t, &failed);
+            err = &failed;
+        }
         if (!err && w->seq > t->watchlog.last) {
             DL_DELETE(list, w);
             DL_APPEND(later, w);
@@ -244,8 +256,7 @@ static void go_offline(struct turn *t, const struct adv_err *why)
     adv_error("turn", "commit failed: dropping memory and loading the store again", ADV_FS("error", why->msg));
     t->state = TURN_OFFLINE;
     t->failing = false;
-    t->why_reason = reason_of(why);
-    (void) snprintf(t->why, sizeof(t->why), "%.*s", (int) adv_utf8_cut(why->msg, strlen(why->msg), 150), why->msg);
+    set_why(t, why);
     (void) uv_timer_stop(&t->deadline);
     intents_done(&t->intents);
     set_unavailable(t, &err);
@@ -314,7 +325,7 @@ static void poll_cb(void *arg, const struct store_news *news, const struct adv_e
     t->running = true; /* callbacks may submit; turn_run() takes it up */
     if (news->n_changes)
         tell_changed(t);
-    if (t->handoffs && !t->stopping) {
+    if (t->handoffs && !t->stopping && !t->failing) {
         for (size_t i = 0; i < news->n_todo; i++)
             t->handoffs->todo(t->handoffs_arg, &news->todo[i]);
         for (size_t i = 0; i < news->n_answers; i++)
@@ -335,7 +346,7 @@ static void poll_timer_cb(uv_timer_t *h)
 {
     struct turn *t = h->data;
 
-    if (t->state == TURN_IDLE && !t->running && !t->stopping)
+    if (t->state == TURN_IDLE && !t->running && !t->stopping && !t->failing)
         start_poll(t);
     else
         t->poll_again = true;
@@ -415,14 +426,37 @@ static const char *intent_key(const struct intent *it, char buf[RESOURCE_KEY_MAX
     return it->object ? resource_key(it->kind, it->object, buf) : str_or(it->gone_key);
 }
 
+/* What @te is about; NULL when it is of no cluster in particular, or of one that is not owned here. */
+static struct cluster *owned_cluster_of(const struct turn *t, const struct turn_event *te)
+{
+    struct cluster *c = te->ev.type == EV_POLICY_APPLY ? t->fleet->global : fleet_find_any_cluster(t->fleet, te->ev.cluster);
+
+    return c && c->owned && !c->unborn && !te->failed ? c : NULL;
+}
+
+/* That something is so and need not be changed is only worth something from the owner. (That it is refused changes nothing
+ * anywhere, whoever says it.) */
+static bool anything_to_guard(const struct turn *t)
+{
+    const struct turn_event *te;
+
+    if (store_shared(t->st))
+        DL_FOREACH (t->current, te)
+            if (owned_cluster_of(t, te))
+                return true;
+    return false;
+}
+
 /* Numbers what changed and writes it down: objects first, cluster rows last, since numbering changes them. */
 static void record(struct turn *t, struct store_txn *txn)
 {
     struct intents *in = &t->intents;
+    const struct turn_event *te;
     char key[RESOURCE_KEY_MAX];
+    struct cluster *c;
 
     for (size_t i = 0; i < in->n; i++) {
-        struct cluster *c = in->v[i].cluster;
+        c = in->v[i].cluster;
         if (c->guarded)
             continue;
         c->guarded = true;
@@ -430,7 +464,13 @@ static void record(struct turn *t, struct store_txn *txn)
             store_txn_own(txn, c);
         else
             store_txn_guard(txn, c);
-        c->unborn = false;
+    }
+    DL_FOREACH (t->current, te) {
+        c = owned_cluster_of(t, te);
+        if (!c || c->guarded)
+            continue;
+        c->guarded = true;
+        store_txn_guard(txn, c);
     }
     for (size_t i = 0; i < in->n; i++) {
         struct intent *it = &in->v[i];
@@ -459,11 +499,26 @@ static void record(struct turn *t, struct store_txn *txn)
     for (size_t i = 0; i < in->n_requests; i++)
         store_txn_request(txn, &in->requests[i]);
     for (size_t i = 0; i < in->n; i++) {
-        struct cluster *c = in->v[i].cluster;
+        c = in->v[i].cluster;
         if (!c->guarded)
             continue; /* an earlier intent's, too */
         c->guarded = false;
         store_txn_put(txn, RESOURCE_CLUSTER, c->name, c);
+    }
+    DL_FOREACH (t->current, te)
+        if ((c = owned_cluster_of(t, te)))
+            c->guarded = false;
+}
+
+/* What was made by the transaction exists from now on, and is owned from now on. */
+static void end_births(struct turn *t)
+{
+    for (size_t i = 0; i < t->intents.n; i++) {
+        struct cluster *c = t->intents.v[i].cluster;
+        if (!c->unborn)
+            continue;
+        c->unborn = false;
+        c->owned_since_us = adv_boot_us();
     }
 }
 
@@ -508,6 +563,7 @@ static void commit_done(struct turn *t, const struct adv_err *err)
         return;
     }
     ADV_FAILPOINT("turn.after_commit");
+    end_births(t);
     t->running = true; /* callbacks may submit; the loop below takes it up */
     expose(t);
     t->running = false;
@@ -530,8 +586,15 @@ static void gap_cb(void *arg, const struct store_news *news, const struct adv_er
 static void commit_cb(void *arg, uint64_t first_seq, const struct adv_err *err)
 {
     struct turn *t = arg;
+    struct adv_err e = { 0 };
 
     t->commit_seq = first_seq;
+    if (!err && store_shared(t->st) && first_seq <= t->watchlog.last) {
+        (void) adv_err_set_reason(&e, ADV_ABORTED, "STORE_REPLACED",
+                                  "store: it gave out number %llu, although %llu is known: its history is not the one known here",
+                                  (unsigned long long) first_seq, (unsigned long long) t->watchlog.last);
+        err = &e;
+    }
     if (!err && first_seq > t->watchlog.last + 1)
         store_poll(t->st, t->watchlog.last, first_seq - 1, gap_cb, t);
     else
@@ -627,15 +690,18 @@ static void turn_run(struct turn *t)
     t->running = true;
     if (t->failing && t->state == TURN_IDLE)
         go_offline(t, &t->fail);
-    while (t->state == TURN_IDLE && t->queue && !t->stopping) {
+    while (t->state == TURN_IDLE && t->queue && !t->stopping && !t->failing) {
         apply_queue(t);
-        if (t->intents.n || t->intents.n_audit || t->intents.n_requests || t->intents.oom)
+        if (t->intents.n || t->intents.n_audit || t->intents.n_requests || t->intents.oom || anything_to_guard(t))
             start_commit(t);
         else
             expose(t);
     }
-    if (t->state == TURN_IDLE) {
+    if (t->state == TURN_IDLE)
         run_reads(t, NULL);
+    if (t->state == TURN_IDLE && t->failing)
+        go_offline(t, &t->fail);
+    if (t->state == TURN_IDLE) {
         arm_deadline(t);
         if (t->poll_again && !t->stopping)
             start_poll(t);
@@ -668,12 +734,12 @@ void turn_read_after(struct turn *t, uint64_t seq, turn_read_cb cb, void *arg)
     struct adv_err err = { 0 };
     struct read_waiter *w;
 
-    if (t->state == TURN_IDLE && !t->running && !t->stopping && t->watchlog.last >= seq) {
+    if (t->state == TURN_IDLE && !t->running && !t->stopping && !t->failing && t->watchlog.last >= seq) {
         cb(arg, NULL);
         return;
     }
     set_unavailable(t, &err);
-    if (t->state == TURN_OFFLINE || t->state == TURN_STOPPED || t->stopping || !(w = calloc(1, sizeof(*w)))) {
+    if (t->state == TURN_OFFLINE || t->state == TURN_STOPPED || t->stopping || t->failing || !(w = calloc(1, sizeof(*w)))) {
         cb(arg, &err);
         return;
     }
@@ -696,6 +762,7 @@ void turn_fail(struct turn *t, const struct adv_err *why)
         return;
     t->failing = true;
     t->fail = *why;
+    set_why(t, why);
     (void) uv_idle_start(&t->kick, kick_cb);
 }
 

@@ -8,6 +8,9 @@
  * transaction, and only then answers: first the events' own callbacks, then observers, then waiting reads. While a
  * commit is under way memory is ahead of the store, so reads wait: whatever anybody sees is on disk.
  *
+ * An event of a cluster that changes nothing is answered from memory, too, but with a shared store only once a transaction
+ * has found that memory is still the owner's.
+ *
  * When a commit fails, memory is thrown away and loaded from the store again; the turn's events fail with
  * -ADV_UNAVAILABLE, and so does everything else until the store is back. Nothing acknowledged is ever lost by it.
  *
@@ -61,7 +64,8 @@ void turn_read(struct turn *t, turn_read_cb cb, void *arg);
 /* The same, once change @seq has been seen here too (of another replica). */
 void turn_read_after(struct turn *t, uint64_t seq, turn_read_cb cb, void *arg);
 
-/* For the keeper of ownership (owner.h), from within turn_read(): memory cannot be trusted any more; load it again. */
+/* For the keeper of ownership (owner.h), from within turn_read(): memory cannot be trusted any more; load it again. No
+ * event takes effect and no read is answered from it after this. */
 void turn_fail(struct turn *t, const struct adv_err *why);
 /* What waits to be judged has changed otherwise than by an event. */
 void turn_rearm(struct turn *t);

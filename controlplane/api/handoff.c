@@ -429,9 +429,14 @@ static const struct api_method *find_method(const char *path)
 static void on_todo(void *arg, const struct store_handoff *h)
 {
     struct api *api = arg;
+    const struct cluster *c = fleet_find_any_cluster(turn_fleet(api->turn), h->cluster);
     struct errand *e;
     struct adv_err err = { 0 };
 
+    /* Ours by the database, but not in memory (it was just loaded, or a claim is still being followed): it stays open until
+     * then. Begun now it would be handed off once more, under an id of its own, and could take effect twice. */
+    if (!c || !c->owned)
+        return;
     DL_FOREACH (api->errands, e)
         if (e->id == h->id)
             return; /* under way */

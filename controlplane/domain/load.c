@@ -161,6 +161,7 @@ void fleet_take_over(struct fleet *f, struct cluster *c, uint64_t epoch, int64_t
 
     c->owned = true;
     c->owner_epoch = epoch;
+    c->owned_since_us = mono_us;
     c->owned_until_us = until_us;
     c->in_full = false;
     (void) str_set(NULL, &c->holder_instance, NULL);

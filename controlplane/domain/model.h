@@ -522,13 +522,14 @@ struct cluster {
     /* Ownership, runtime; for shared stores. An unshared store owns everything by epoch 0 for ever. */
     bool owned;            /* by this replica */
     uint64_t owner_epoch;  /* of our own ownership */
+    int64_t owned_since_us; /* CLOCK_BOOTTIME: what was asked of the store before then says nothing of our ownership */
     int64_t owned_until_us; /* CLOCK_BOOTTIME by which our lease of it ends at the latest; INT64_MAX for ever */
     size_t n_attempts; /* runtime: of all its jobs, for the limit */
     uint32_t n_jobs, n_running; /* runtime: jobs that the scheduler still knows; of those, running */
     uint64_t revision;
     uint64_t shown_revision; /* scratch of the turn */
     bool guarded;            /* scratch of the turn */
-    bool unborn;             /* runtime: not in the store yet */
+    bool unborn;             /* runtime: not in the store yet; cleared by the turn */
     bool dirty;
     UT_hash_handle hh;
 };

@@ -172,11 +172,22 @@ static void write_objects(struct writer *w, const struct store_txn *t)
     end_rows(w);
 }
 
-/* From here on the lock on the numbers is held. Fails unless every guard matched: -1 is out of the column's range. */
+/* From here on the lock on the numbers is held. The first statement fails unless this is the store that is known here, with
+ * all that is known of it (the address may lead to another server by now, or to one that was put back); the second one,
+ * unless every guard matched: -1 is out of the column's range. */
 static void write_sequence(struct writer *w)
 {
+    const struct mysql_store *st = w->st;
+
     make_room(w);
     w->m->sequence_chunk = w->m->n_chunks - 1;
+    statement(w, "UPDATE sequence SET last = IF(");
+    (void) adv_buf_appendf(w->b, "last >= %" PRIu64 " AND (SELECT COUNT(*) FROM meta WHERE (`key` = 'store_uuid' AND value = '%s') OR"
+                                 " (`key` = 'term' AND value = '%" PRIu64 "')) = 2", st->known_seq, st->base.uuid, st->base.term);
+    if (st->mark_seq)
+        (void) adv_buf_appendf(w->b, " AND EXISTS(SELECT 1 FROM changes WHERE seq = %" PRIu64 " AND mark = %" PRIu64 ")",
+                               st->mark_seq, st->mark);
+    (void) adv_buf_append_str(w->b, ", last, -1) WHERE id = 1");
     w->m->at_sequence = w->m->in_chunk;
     statement(w, "UPDATE sequence SET last = ");
     (void) adv_buf_appendf(w->b, "IF(@held = %u, LAST_INSERT_ID(last) + %u, -1) WHERE id = 1", w->m->n_guards, w->m->n_changes);
@@ -434,6 +445,12 @@ static void refused(struct mysql_store *st, unsigned at)
         }
         dbconn_drop(st->write);
         look_for_mark(st);
+        return;
+    }
+    if (m->next == m->sequence_chunk && at == m->at_sequence - 1 && m->q.server_errno == ER_WARN_DATA_OUT_OF_RANGE) {
+        (void) adv_err_set_reason(&m->err, ADV_ABORTED, "STORE_REPLACED",
+                                  "store: it is another one now, or of another term, or its history is not the one known here");
+        roll_back(st, false);
         return;
     }
     if (m->next == m->sequence_chunk && at == m->at_sequence && m->q.server_errno == ER_WARN_DATA_OUT_OF_RANGE) {

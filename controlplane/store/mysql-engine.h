@@ -20,7 +20,7 @@ struct commit_run {
     unsigned in_chunk; /* statements in the chunk that is being made, then in the last one */
     unsigned owned_from, owned_to; /* those of the first chunk that make us owner of something */
     size_t sequence_chunk;
-    unsigned at_sequence; /* that statement's place in it */
+    unsigned at_sequence; /* that statement's place in it; the one that looks at the history is before it */
     uint64_t mark, first_seq;
     unsigned tries;
     int64_t give_up_us; /* CLOCK_BOOTTIME after which nothing is tried again */

@@ -244,7 +244,7 @@ static int poll_meta(struct poll_run *p, const struct dbrow *row)
     return 0;
 }
 
-static int poll_change(struct poll_run *p, const struct dbrow *row)
+static int poll_change(const struct mysql_store *st, struct poll_run *p, const struct dbrow *row)
 {
     struct store_change *ch = &p->changes[p->n_changes];
     uint64_t kind;
@@ -259,6 +259,8 @@ static int poll_change(struct poll_run *p, const struct dbrow *row)
     if (ch->seq != p->after + 1 + p->n_changes)
         return adv_err_set_reason(&p->err, ADV_OUT_OF_RANGE, "HISTORY_COMPACTED", "store: change %" PRIu64 " is no longer kept",
                                   p->after + 1 + (uint64_t) p->n_changes);
+    if (ch->seq == st->mark_seq && p->mark != st->mark) /* one of ours, whose number another one has now */
+        return adv_err_set_reason(&p->err, ADV_ABORTED, "STORE_REPLACED", "store: its history is not the one known here");
     ch->kind = kind < RESOURCE_KIND_END_ ? (enum resource_kind) kind : RESOURCE_NONE;
     ch->cluster = keep(p, row->column[3], row->len[3]);
     ch->key = keep(p, row->column[4], row->len[4]);
@@ -332,7 +334,7 @@ static void poll_row(struct dbquery *q, const struct dbrow *row)
         p->r = my_u64(row, 0, &p->mark_there) ? 0 : my_bad_row(&p->err, "changes");
         break;
     case POLL_CHANGES:
-        p->r = poll_change(p, row);
+        p->r = poll_change(st, p, row);
         break;
     case POLL_REQUESTS:
         p->r = my_i64(row, 2, &record_us) ?
@@ -388,7 +390,7 @@ static void end_poll(struct mysql_store *st)
                                .n_answers = p.n_answers };
 
     st->poll = (struct poll_run) { 0 };
-    if (p.r < 0 && p.err.code != ADV_OUT_OF_RANGE && !adv_streq(p.err.reason, "STORE_REPLACED"))
+    if (p.r < 0 && p.err.code != ADV_OUT_OF_RANGE)
         my_outside(&p.err);
     if (p.r == 0 && p.n_answers)
         my_remove_told(st, news.answers, news.n_answers);
@@ -412,7 +414,8 @@ static void poll_done(struct dbquery *q, const struct adv_err *err)
         p->r = check_history(st, p);
     if (p->r == 0) {
         make_pointers(p);
-        if (p->n_changes) {
+        /* only upwards: a commit of ours may be known already that comes behind this page */
+        if (p->n_changes && p->changes[p->n_changes - 1].seq > st->mark_seq) {
             st->mark_seq = p->changes[p->n_changes - 1].seq;
             st->mark = p->mark;
             if (st->mark_seq > st->known_seq)

@@ -42,7 +42,7 @@ void my_outside(struct adv_err *err)
     case ADV_PERMISSION_DENIED:
         return;
     case ADV_ABORTED:
-        if (adv_streq(err->reason, "STORE_NOT_OWNER"))
+        if (adv_streq(err->reason, "STORE_NOT_OWNER") || adv_streq(err->reason, "STORE_REPLACED"))
             return;
         err->reason = "STORE_BUSY";
         break;

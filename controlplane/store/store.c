@@ -336,20 +336,29 @@ static int follow_below(struct fleet *f, struct cluster *c, const struct store_c
 int store_follow(struct fleet *f, const struct store_change *ch, struct adv_err *err)
 {
     struct cluster *c = fleet_find_any_cluster(f, ch->cluster);
-    int r;
+    int r = 0;
 
-    if (ch->kind == RESOURCE_NONE || ch->kind == RESOURCE_AUDIT || (c && c->owned))
-        return 0;
+    if (c && c->owned)
+        return adv_err_set_reason(err, ADV_ABORTED, "STORE_NOT_OWNER",
+                                  "store: change %llu: another replica wrote cluster %.64s, which this one believed to own",
+                                  (unsigned long long) ch->seq, ch->cluster);
     if (ch->kind == RESOURCE_CLUSTER)
         r = ch->record ? follow_cluster(f, ch) : 0;
+    else if (ch->kind == RESOURCE_NONE || ch->kind == RESOURCE_AUDIT)
+        r = 0;
     else if (!c)
         r = -ADV_DATA_LOSS;
     else if (ch->kind == RESOURCE_JOB)
         r = ch->record ? follow_job(f, c, ch) : (fleet_forget_job(f, c, ch->key), 0);
     else
         r = follow_below(f, c, ch);
-    if (r == 0)
+    if (r == 0) {
+        /* The cluster's own row comes only with its own changes, but whoever owns it next goes on from the newest. */
+        c = fleet_find_any_cluster(f, ch->cluster);
+        if (c && c->revision < ch->revision)
+            c->revision = ch->revision;
         return 0;
+    }
     return adv_err_set_reason(err, r == -ADV_RESOURCE_EXHAUSTED ? ADV_RESOURCE_EXHAUSTED : ADV_DATA_LOSS, "STORE_CORRUPT",
                               "store: change %llu: object %.64s, kind %d, key \"%.120s\" cannot be followed",
                               (unsigned long long) ch->seq, ch->cluster, (int) ch->kind, ch->key);

@@ -81,9 +81,11 @@ void store_txn_audit_erase(struct store_txn *t, const char *cluster, const char 
 void store_txn_audit_cut(struct store_txn *t, const char *cluster, uint64_t through_seq);
 
 /* Commits @t (taken over). One commit may be outstanding at a time. @first_seq is the number of the first change; with a
- * shared store there may be numbers of others between the last one known and it: follow before showing anything.
+ * shared store there may be numbers of others between the last one known and it: follow before showing anything. A
+ * transaction of guards alone writes nothing; @first_seq is then the number that the next change would have.
  * Errors: -ADV_UNAVAILABLE (disk full, I/O error: nothing of it is stored; reason STORE_OUTCOME_UNKNOWN: it may be),
- * -ADV_ABORTED (reason STORE_NOT_OWNER: a guard did not hold, nothing is stored). */
+ * -ADV_ABORTED (nothing is stored; reason STORE_NOT_OWNER: a guard did not hold; STORE_REPLACED: the database does not hold
+ * the history that is known here). */
 typedef void (*store_commit_cb)(void *arg, uint64_t first_seq, const struct adv_err *err_or_null);
 void store_commit(struct store *st, struct store_txn *t, store_commit_cb cb, void *arg);
 
@@ -158,8 +160,9 @@ struct store_news {
 typedef void (*store_poll_cb)(void *arg, const struct store_news *news, const struct adv_err *err_or_null);
 void store_poll(struct store *st, uint64_t after, uint64_t upto, store_poll_cb cb, void *arg);
 
-/* Brings @f up to date with one change: the object is decoded over the one that is there, made, or removed. Clusters that
- * are owned are left alone, since memory leads there. Errors: -ADV_DATA_LOSS, -ADV_RESOURCE_EXHAUSTED: load again. */
+/* Brings @f up to date with one change: the object is decoded over the one that is there, made, or removed; the cluster's
+ * revision is never below a change's. Errors: load again: -ADV_ABORTED (STORE_NOT_OWNER: it is of a cluster that is owned
+ * here, so that somebody else owns it by now), -ADV_DATA_LOSS, -ADV_RESOURCE_EXHAUSTED. */
 adv_must_check int store_follow(struct fleet *f, const struct store_change *ch, struct adv_err *err);
 
 /* A cluster in the table of owners. */

@@ -557,6 +557,91 @@ Test(shared, another_history_in_its_place)
     close_store(b);
 }
 
+/* The same found by who writes and does not ask: a commit lands only behind the history that is known. */
+Test(shared, a_commit_onto_another_history)
+{
+    static const char *const replacements[] = {
+        "UPDATE meta SET value = '0198d9b7-0000-7000-8000-000000000001' WHERE `key` = 'store_uuid'",
+        "UPDATE meta SET value = '7' WHERE `key` = 'term'",
+        "DELETE FROM changes WHERE seq > 4; UPDATE sequence SET last = 4",
+        /* the same numbers again, by others; and more of them */
+        "UPDATE changes SET mark = mark - 1 WHERE seq > 2",
+        "UPDATE changes SET mark = mark - 1 WHERE seq > 2; INSERT INTO changes SELECT seq + 1000, 9, '', 0, 0, '' FROM changes;"
+        "UPDATE sequence SET last = 2000",
+        /* one that was never there */
+        "DELETE FROM changes; UPDATE sequence SET last = 2000",
+    };
+    struct store *a, *b;
+    struct store_txn *t;
+    struct cluster alpha = { .name = (char[]) { "alpha" }, .owner_epoch = 1 };
+
+    opened(&a, &b);
+    make_cluster(a, "alpha");
+    for (size_t i = 0; i < ADV_ARRAY_LEN(replacements); i++) {
+        uint64_t last;
+        cr_assert_eq(write_jobs(a, "alpha", 1, "x", 6), 0, "%zu: %s", i, kit_err.msg);
+        contract_sql("%s", replacements[i]);
+        last = contract_number("SELECT last FROM sequence");
+        cr_assert_eq(write_jobs(a, "alpha", 1, "lost", 1), -ADV_ABORTED, "%zu: %s", i, kit_err.msg);
+        cr_assert_str_eq(kit_err.reason, "STORE_REPLACED");
+        t = store_txn_new(a);
+        store_txn_guard(t, &alpha);
+        cr_assert_eq(commit(a, t), -ADV_ABORTED, "guards alone, too: %zu: %s", i, kit_err.msg);
+        cr_assert_str_eq(kit_err.reason, "STORE_REPLACED");
+        cr_assert_eq(contract_number("SELECT count(*) FROM objects WHERE `key` LIKE 'lost%%'"), 0);
+        cr_assert_eq(contract_number("SELECT last FROM sequence"), last);
+        (void) fleet_free(load(a, NULL)); /* takes over what is there now */
+        cr_assert_eq(write_jobs(a, "alpha", 1, "x", 1), 0, "%zu: %s", i, kit_err.msg);
+        cr_assert_eq(commit_first, last + 1);
+    }
+    close_store(a);
+    close_store(b);
+}
+
+/* One's own commit behind numbers of others: while those are read its mark stays known. */
+Test(shared, another_history_below_a_commit)
+{
+    struct store *a, *b;
+
+    opened(&a, &b);
+    make_cluster(a, "alpha");
+    make_cluster(b, "beta");
+    cr_assert_eq(write_jobs(a, "alpha", 1, "x", 3), 0); /* 3 to 5 */
+    cr_assert_eq(write_jobs(b, "beta", 1, "y", 1), 0);  /* 6, while 5 is not known there */
+    cr_assert_eq(commit_first, 6);
+    cr_assert_eq(poll_store(b, 2, 5), 0, "%s", kit_err.msg);
+    contract_sql("UPDATE changes SET mark = mark - 1 WHERE seq = 6");
+    cr_assert_eq(poll_store(b, 6, 0), -ADV_ABORTED, "%s", kit_err.msg);
+    cr_assert_str_eq(kit_err.reason, "STORE_REPLACED");
+    cr_assert_eq(poll_store(b, 5, 0), -ADV_ABORTED, "also when it is read again: %s", kit_err.msg);
+    cr_assert_str_eq(kit_err.reason, "STORE_REPLACED");
+    close_store(a);
+    close_store(b);
+}
+
+Test(shared, guards_alone)
+{
+    struct store *a, *b;
+    struct cluster alpha = { .name = (char[]) { "alpha" }, .owner_epoch = 1 };
+    struct store_txn *t;
+
+    opened(&a, &b);
+    make_cluster(a, "alpha");
+    t = store_txn_new(a);
+    store_txn_guard(t, &alpha);
+    cr_assert_eq(commit(a, t), 0, "%s", kit_err.msg);
+    cr_assert_eq(commit_first, 2);
+    cr_assert_eq(contract_number("SELECT last FROM sequence"), 1);
+    t = store_txn_new(b);
+    store_txn_guard(t, &alpha);
+    cr_assert_eq(commit(b, t), -ADV_ABORTED, "%s", kit_err.msg);
+    cr_assert_str_eq(kit_err.reason, "STORE_NOT_OWNER");
+    cr_assert_eq(write_jobs(a, "alpha", 1, "x", 1), 0, "%s", kit_err.msg);
+    cr_assert_eq(commit_first, 2);
+    close_store(a);
+    close_store(b);
+}
+
 /* Two processes write as fast as they can; who follows sees each number once, in order, with none missing. */
 Test(shared, numbers_without_gaps_over_two_writers)
 {

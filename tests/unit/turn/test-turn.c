@@ -297,6 +297,42 @@ Test(turn, reads_wait_for_the_commit)
     cr_assert(after.called == 1 && after.cluster_there);
 }
 
+static void on_read_that_fails(void *arg, const struct adv_err *err)
+{
+    struct adv_err why = { 0 };
+
+    on_read(arg, err);
+    (void) adv_err_set(&why, ADV_ABORTED, "ownership is lost");
+    turn_fail(t, &why);
+}
+
+/* Who finds out that memory cannot be trusted is the last that is answered from it. */
+Test(turn, no_read_and_no_event_after_memory_is_given_up)
+{
+    struct read first = { 0 }, second = { 0 }, third = { 0 };
+    struct probe p, q;
+
+    (void) submit(&p, EV_CLUSTER_CREATE, "a");
+    (void) uv_run(&loop, UV_RUN_NOWAIT);
+    turn_read(t, on_read_that_fails, &first);
+    turn_read(t, on_read, &second);
+    (void) submit(&q, EV_SET_MODE, "a");
+    wait_for(&first.called);
+    cr_assert_eq(first.code, 0);
+    cr_assert(!second.called || second.code == ADV_UNAVAILABLE, "answered with %d", second.code);
+    turn_read(t, on_read, &third);
+    cr_assert(!third.called || third.code == ADV_UNAVAILABLE, "answered with %d", third.code);
+    wait_for(&second.called);
+    wait_for(&third.called);
+    wait_for(&q.called);
+    cr_assert_eq(p.code, 0);
+    cr_assert(second.code == ADV_UNAVAILABLE && third.code == ADV_UNAVAILABLE);
+    cr_assert_eq(q.code, ADV_UNAVAILABLE);
+    cr_assert_eq(seen.reset, 1);
+    while (!turn_ready(t))
+        (void) uv_run(&loop, UV_RUN_ONCE);
+}
+
 /* ---- what goes -------------------------------------------------------------------------------------------------- */
 
 static int64_t count(const char *sql)
