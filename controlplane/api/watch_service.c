@@ -476,8 +476,7 @@ static bool collect(struct api *api, struct watch *w, size_t *budget)
     struct cluster *c;
     bool ok = true;
 
-    adv_buf_done(&w->names);
-    adv_buf_init(&w->names, NAMES_MAX_BYTES);
+    adv_buf_reset(&w->names);
     w->n_names = w->next_name = 0;
     while (ok && !w->n_names && w->walk != WALK_OVER && *budget) {
         c = fleet_find_cluster(f, w->at_cluster);
