@@ -7,8 +7,8 @@
 #include "common/num.h"
 #include "ctl/config.h"
 
-#define BIT(o) (1u << (o))
-_Static_assert(OPT_COUNT <= 32, "options are bits");
+#define BIT(o) (UINT64_C(1) << (o))
+_Static_assert(OPT_COUNT <= 64, "options are bits");
 
 static const struct command commands[] = {
     { CMD_CLUSTERS, "clusters", "", 0, 0, 0, "List clusters: mode, agent, size.", NULL },
@@ -33,6 +33,50 @@ static const struct command commands[] = {
     { CMD_ADVICE, "advice", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_ACTIONS), "List advice, newest first.", NULL },
     { CMD_EXPLAIN, "explain", "CLUSTER/JOBID[/ATTEMPT]", 1, 1, 0, "Say why an attempt was judged as it was.",
       "Without ATTEMPT the newest attempt that was judged is explained." },
+    { CMD_APPROVE, "approve", "CLUSTER/JOBID[/ATTEMPT]", 1, 1, BIT(OPT_GENERATION) | BIT(OPT_REASON),
+      "Say yes to one generation of an advice: then it may be carried out (role user for own jobs, or operator).",
+      "A yes counts for the generation that you read, and for no other: `advisorctl explain` shows it." },
+    { CMD_REJECT, "reject", "CLUSTER/JOBID[/ATTEMPT]", 1, 1, BIT(OPT_GENERATION) | BIT(OPT_REASON),
+      "Say no to one generation of an advice: then nothing is done under it.", NULL },
+    { CMD_VERDICT, "verdict", "CLUSTER/JOBID[/ATTEMPT] right|wrong", 2, 2, BIT(OPT_GENERATION) | BIT(OPT_REASON),
+      "Judge an advice after the fact; reports count it.", "Without --generation the present one is judged." },
+    { CMD_EXCLUSIONS, "exclusions", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_NODE) | BIT(OPT_ALL),
+      "List nodes that people keep recoveries off.", NULL },
+    { CMD_EXCLUDE, "exclude", "CLUSTER NODE", 2, 2, BIT(OPT_REASON) | BIT(OPT_END), "Keep recoveries off a node (role operator).",
+      "A --reason is needed. Without --end until it is lifted." },
+    { CMD_LIFT, "lift", "CLUSTER NODE|ID", 2, 2, BIT(OPT_REASON), "Lift an exclusion (role operator).", NULL },
+    { CMD_WINDOWS, "windows", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_ALL), "List maintenance windows.", NULL },
+    { CMD_WINDOW_CREATE, "window create", "CLUSTER", 1, 1, BIT(OPT_START) | BIT(OPT_END) | BIT(OPT_REASON),
+      "Plan, or with no --start open, a maintenance window (role operator): nothing is touched while it is open.", NULL },
+    { CMD_WINDOW_END, "window end", "CLUSTER ID", 2, 2, 0, "End a window now, or call a planned one off (role operator).", NULL },
+    { CMD_INCIDENTS, "incidents", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_ALL), "List what a person should look at.", NULL },
+    { CMD_INCIDENT_CLOSE, "incident close", "CLUSTER ID", 2, 2, BIT(OPT_REASON), "Say that it was looked at (role operator).", NULL },
+    { CMD_POLICIES, "policies", "", 0, 0, 0, "List policies.", NULL },
+    { CMD_POLICY_GET, "policy get", "NAME [VERSION]", 1, 2, 0, "Print the document of a policy.", NULL },
+    { CMD_POLICY_VERSIONS, "policy versions", "NAME", 1, 1, 0, "List the versions of a policy, newest first.", NULL },
+    { CMD_POLICY_APPLY, "policy apply", "NAME FILE", 2, 2, BIT(OPT_DRY_RUN) | BIT(OPT_REASON),
+      "Store a document (- for standard input) as the newest version of a policy (role operator).", NULL },
+    { CMD_POLICY_VALIDATE, "policy validate", "FILE", 1, 1, 0, "Say what is wrong with a document; exit code 1 if anything is.", NULL },
+    { CMD_SIGNAL_ANOMALY, "signal anomaly", "CLUSTER/JOBID[/ATTEMPT] crash|hang|straggler RULE", 3, 3,
+      BIT(OPT_CLASS) | BIT(OPT_RETRYABLE) | BIT(OPT_NODES) | BIT(OPT_RANKS) | BIT(OPT_EXCERPT) | BIT(OPT_AT),
+      "Report that something looks wrong with an attempt (role detector).",
+      "It is a suspicion until the scheduler's state, or our own judgement, confirms it. RULE is your own name for what you\n"
+      "saw. Without ATTEMPT the newest is meant." },
+    { CMD_SIGNAL_EVIDENCE, "signal evidence", "CLUSTER/JOBID[/ATTEMPT] SOURCE KIND", 3, 3,
+      BIT(OPT_NODES) | BIT(OPT_RANKS) | BIT(OPT_EXCERPT) | BIT(OPT_WEIGHT) | BIT(OPT_START) | BIT(OPT_END) | BIT(OPT_AT),
+      "Report something that may explain it (role detector).", NULL },
+    { CMD_SIGNAL_PROGRESS, "signal progress", "CLUSTER/JOBID[/ATTEMPT] STEP", 2, 2, BIT(OPT_AT),
+      "Report that an attempt moves (role detector).", NULL },
+    { CMD_SIGNAL_MILESTONE, "signal milestone", "CLUSTER/JOBID[/ATTEMPT] checkpoint|resumed STEP", 3, 3, BIT(OPT_AT),
+      "Report a checkpoint, or that the attempt resumed from one (role detector).", NULL },
+    { CMD_REPORT_LATENCY, "report latency", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_CLASS) | BIT(OPT_START) | BIT(OPT_END),
+      "How long it took from one fact to the next, by cluster and fault class.",
+      "Attempts whose end was observed from --start until before --end. What is not known is left out." },
+    { CMD_REPORT_OUTCOME, "report outcome", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_CLASS) | BIT(OPT_START) | BIT(OPT_END),
+      "What was advised, what became of it, and what people thought of it.", "Advice made from --start until before --end." },
+    { CMD_FORGET, "forget", "USER", 1, 1, BIT(OPT_CLUSTER),
+      "Erase what is known of a user, in every cluster (role admin). It cannot be undone.",
+      "Jobs that the scheduler still lists are left: run it again later. docs/audit.md says what goes and what stays." },
     { CMD_MODE, "mode", "CLUSTER [off|observe|approve|act]", 1, 2, BIT(OPT_REASON) | BIT(OPT_WAIT),
       "Show or set how far Advisor may go on a cluster (role operator).",
       "off      jobs are not judged\n"
@@ -40,6 +84,14 @@ static const struct command commands[] = {
       "approve  a person has to approve each advice first\n"
       "act      advice is carried out by the cluster's agent\n"
       "The answer to a change says that it is stored; --wait waits until the agent has confirmed it." },
+    { CMD_AUDIT_LIST, "audit list", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_VERB) | BIT(OPT_SUBJECT), "The same as audit.", NULL },
+    { CMD_AUDIT_APPEND, "audit append", "CLUSTER VERB SUBJECT [DETAIL]", 3, 4, BIT(OPT_EVENT_ID) | BIT(OPT_AT),
+      "Write an event of your own into the audit log (role detector).",
+      "It stands there as ext.VERB. With the same --event-id it is written once, however often this is run." },
+    { CMD_AUDIT_VERIFY, "audit verify", "[CLUSTER]", 0, 1, BIT(OPT_PUBLIC_KEY) | BIT(OPT_EXPECT),
+      "Read all events and compute their chain; exit code 1 if it is broken.",
+      "Nothing is believed of the control plane but that it showed the same events before: note the newest SEQ:HASH, which is\n"
+      "printed, and give it to --expect another time." },
     { CMD_AUDIT, "audit", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_VERB) | BIT(OPT_SUBJECT), "List who did what.", NULL },
     { CMD_WATCH, "watch", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_KINDS) | BIT(OPT_SINCE),
       "Follow changes until interrupted.",
@@ -81,10 +133,24 @@ static const struct option {
     [OPT_SERIAL] = { "serial", "HEX", "only the certificate with this serial number" },
     [OPT_RULES] = { "rules", "DIRECTORY", "use these rules (default: " ADVISOR_RULES_INSTALLED ")" },
     [OPT_SCOPE] = { "scope", "WORD", "what the files are: application, node or scheduler (default: application)" },
-    [OPT_NODE] = { "node", "NAME", "host of a node log" },
-    [OPT_NODES] = { "nodes", "HOSTLIST", "hosts of the attempt (default: all that the log names)" },
+    [OPT_NODE] = { "node", "NAME", "host of a node log; only this node" },
+    [OPT_NODES] = { "nodes", "HOSTLIST", "hosts of the attempt, or that are blamed (default: all that the log names; none)" },
     [OPT_ENDED] = { "ended", "STATE", "how the attempt ended: failed, completed, cancelled, timeout, ..., or running" },
     [OPT_PROGRESSED] = { "progressed", NULL, "the files are pieces: the attempt had shown progress before they begin" },
+    [OPT_GENERATION] = { "generation", "N", "of the advice that you read" },
+    [OPT_ALL] = { "all", NULL, "also what is over" },
+    [OPT_START] = { "start", "TIME", "from then on, e.g. 2026-01-02T03:04:05Z, or -7d, +1h from now" },
+    [OPT_END] = { "end", "TIME", "until then" },
+    [OPT_AT] = { "at", "TIME", "when it was seen (default: now)" },
+    [OPT_DRY_RUN] = { "dry-run", NULL, "only say what would change" },
+    [OPT_CLASS] = { "class", "WORD", "fault class, e.g. gpu_hardware" },
+    [OPT_RETRYABLE] = { "retryable", "WORD", "can the same job succeed when started again: yes, no, maybe" },
+    [OPT_RANKS] = { "ranks", "RANK[,...]", "ranks that are concerned" },
+    [OPT_EXCERPT] = { "text", "TEXT", "a short excerpt or summary, without secrets" },
+    [OPT_WEIGHT] = { "weight", "PERCENT", "how much it says, 0 to 100" },
+    [OPT_EVENT_ID] = { "event-id", "ID", "your own id of the event (default: a random one)" },
+    [OPT_PUBLIC_KEY] = { "public-key", "FILE", "check the signature of checkpoints with this Ed25519 key, PEM" },
+    [OPT_EXPECT] = { "expect", "SEQ:HASH", "an event that was noted before has to be there" },
     [OPT_BEFORE] = { "before", "TIME", "only certificates issued before this time, e.g. 2026-01-02T03:04:05Z" },
 };
 
@@ -203,20 +269,33 @@ static const struct command *find_command(const char *const *word, int n_words, 
     return NULL;
 }
 
+/* The second words that may follow @first, "create, get or enrol"; false: it begins no group. */
+static bool group_words(const char *first, char *ret, size_t size)
+{
+    size_t len = strlen(first), n = 0, left = 0;
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(commands); i++)
+        left += strncmp(commands[i].name, first, len) == 0 && commands[i].name[len] == ' ';
+    *ret = '\0';
+    for (size_t i = 0; i < ADV_ARRAY_LEN(commands) && n < size; i++)
+        if (strncmp(commands[i].name, first, len) == 0 && commands[i].name[len] == ' ') {
+            left--;
+            n += (size_t) snprintf(ret + n, size - n, "%s%s", n == 0 ? "" : left ? ", " : " or ", commands[i].name + len + 1);
+        }
+    return n > 0;
+}
+
 static int place_words(struct args *a, const char *const *word, int n_words, struct adv_err *err)
 {
+    char second[160];
     int used = 0;
 
     if (n_words == 0)
         return a->help || a->version || a->check_config || a->dump_config || a->dump_config_docs
                    ? 0 : adv_err_set(err, ADV_INVALID_ARGUMENT, "no command given");
     a->command = find_command(word, n_words, &used);
-    if (!a->command && adv_streq(word[0], "cluster") && a->help)
-        return 0;
-    if (!a->command && adv_streq(word[0], "cluster"))
-        return adv_err_set(err, ADV_INVALID_ARGUMENT, "cluster: expected create or get");
-    if (!a->command && adv_streq(word[0], "rules"))
-        return a->help ? 0 : adv_err_set(err, ADV_INVALID_ARGUMENT, "rules: expected test or lint");
+    if (!a->command && group_words(word[0], second, sizeof(second)))
+        return a->help ? 0 : adv_err_set(err, ADV_INVALID_ARGUMENT, "%s: expected %s", word[0], second);
     if (!a->command)
         return adv_err_set(err, ADV_INVALID_ARGUMENT, "unknown command \"%.60s\"", word[0]);
     if (a->help)
@@ -353,7 +432,7 @@ void args_help(FILE *out, const struct command *command)
 static void completion_words(FILE *out, const char *first)
 {
     size_t len = strlen(first);
-    unsigned seen = 0;
+    uint64_t seen = 0;
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(commands); i++) {
         const char *rest = commands[i].name + len;

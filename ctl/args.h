@@ -27,6 +27,32 @@ enum command_id {
     CMD_EXPLAIN,
     CMD_MODE,
     CMD_AUDIT,
+    CMD_AUDIT_LIST,
+    CMD_APPROVE,
+    CMD_REJECT,
+    CMD_VERDICT,
+    CMD_EXCLUSIONS,
+    CMD_EXCLUDE,
+    CMD_LIFT,
+    CMD_WINDOWS,
+    CMD_WINDOW_CREATE,
+    CMD_WINDOW_END,
+    CMD_INCIDENTS,
+    CMD_INCIDENT_CLOSE,
+    CMD_POLICIES,
+    CMD_POLICY_GET,
+    CMD_POLICY_VERSIONS,
+    CMD_POLICY_APPLY,
+    CMD_POLICY_VALIDATE,
+    CMD_FORGET,
+    CMD_SIGNAL_ANOMALY,
+    CMD_SIGNAL_EVIDENCE,
+    CMD_SIGNAL_PROGRESS,
+    CMD_SIGNAL_MILESTONE,
+    CMD_REPORT_LATENCY,
+    CMD_REPORT_OUTCOME,
+    CMD_AUDIT_APPEND,
+    CMD_AUDIT_VERIFY,
     CMD_WATCH,
     CMD_RULES_TEST,
     CMD_RULES_LINT,
@@ -55,6 +81,20 @@ enum option_id {
     OPT_NODES,
     OPT_ENDED,
     OPT_PROGRESSED,
+    OPT_GENERATION,
+    OPT_ALL,
+    OPT_START,
+    OPT_END,
+    OPT_AT,
+    OPT_DRY_RUN,
+    OPT_CLASS,
+    OPT_RETRYABLE,
+    OPT_RANKS,
+    OPT_EXCERPT,
+    OPT_WEIGHT,
+    OPT_EVENT_ID,
+    OPT_PUBLIC_KEY,
+    OPT_EXPECT,
     OPT_COUNT,
 };
 
@@ -80,7 +120,7 @@ struct command {
     const char *name;    /* "cluster create" */
     const char *words;   /* "CLUSTER/JOBID", for people */
     int min_words, max_words;
-    unsigned options; /* bits of option_id */
+    uint64_t options; /* bits of option_id */
     const char *about; /* one line */
     const char *more;  /* paragraphs for --help, or NULL */
 };

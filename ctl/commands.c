@@ -2,7 +2,7 @@
 /* A list command reads all pages and joins them into the first answer, so that a table or a JSON document is whole.
  * Every list response of the API has its items in field 1 and the token of the next page in field 2. */
 
-#include "ctl/commands.h"
+#include "ctl/internal.h"
 
 #include <assert.h>
 #include <fcntl.h>
@@ -17,19 +17,16 @@
 #include "common/uuid.h"
 #include "ctl/text.h"
 
-#define PAGE_SIZE      500
 #define MAX_JSON_BYTES ((size_t) 1 << 30) /* one document of all pages */
 
-#define PATH(service, method) "/advisor.v1." #service "/" #method
-
-static enum ctl_exit failed(const struct ctl *ctl, const struct failure *f)
+enum ctl_exit ctl_failed(const struct ctl *ctl, const struct failure *f)
 {
     (void) fflush(stdout);
     failure_print(stderr, f, ctl->cfg);
     return f->exit_code;
 }
 
-static enum ctl_exit bad_usage(const char *what)
+enum ctl_exit ctl_bad_usage(const char *what)
 {
     ADV_AUTO_DONE(adv_buf) b;
 
@@ -39,7 +36,7 @@ static enum ctl_exit bad_usage(const char *what)
     return CTL_EXIT_USAGE;
 }
 
-static enum ctl_exit printed(int r)
+enum ctl_exit ctl_printed(int r)
 {
     if (r < 0 || fflush(stdout) != 0) {
         (void) fprintf(stderr, "advisorctl: the answer could not be printed\n");
@@ -48,13 +45,13 @@ static enum ctl_exit printed(int r)
     return CTL_EXIT_OK;
 }
 
-static bool want_json(const struct ctl *ctl)
+bool ctl_wants_json(const struct ctl *ctl)
 {
     return ctl->cfg->output == CTL_OUTPUT_JSON;
 }
 
 /* "clusters/NAME", or "clusters/-" without a name; too long names stay too long and are refused by the server. */
-static const char *parent(const char *cluster, char out[300])
+const char *ctl_parent(const char *cluster, char out[300])
 {
     (void) snprintf(out, 300, "clusters/%s", cluster && *cluster && !adv_streq(cluster, "all") ? cluster : "-");
     return out;
@@ -94,7 +91,7 @@ static char **token_of(ProtobufCMessage *m)
 }
 
 /* Calls until there is no next page. @page_token is the member of @req. */
-static int call_pages(struct ctl *ctl, const char *path, const ProtobufCMessage *req, char **page_token,
+int ctl_call_pages(struct ctl *ctl, const char *path, const ProtobufCMessage *req, char **page_token,
                       const ProtobufCMessageDescriptor *type, ProtobufCMessage **ret, struct failure *f)
 {
     ProtobufCMessage *all = NULL, *page = NULL;
@@ -145,25 +142,10 @@ static int print_json(const ProtobufCMessage *m, unsigned flags)
     return fprintf(stdout, "%s\n", b.data) < 0 || fflush(stdout) != 0 ? -1 : 0;
 }
 
-static enum ctl_exit json(const ProtobufCMessage *m)
+enum ctl_exit ctl_json(const ProtobufCMessage *m)
 {
-    return printed(print_json(m, ADV_PBJSON_PRETTY));
+    return ctl_printed(print_json(m, ADV_PBJSON_PRETTY));
 }
-
-/* Lists share their shape: a request with parent and page, a response whose items one function shows. */
-#define LIST(ctl, service, method, req, Resp, resp_type, items, n_items, show)                                             \
-    do {                                                                                                                   \
-        struct failure f_;                                                                                                 \
-        Resp *m_;                                                                                                          \
-        enum ctl_exit x_;                                                                                                  \
-        (req).page_size = PAGE_SIZE;                                                                                       \
-        if (call_pages(ctl, PATH(service, method), &(req).base, &(req).page_token, resp_type, (ProtobufCMessage **) &m_,    \
-                       &f_) < 0)                                                                                           \
-            return failed(ctl, &f_);                                                                                       \
-        x_ = want_json(ctl) ? json(&m_->base) : printed(show(&(ctl)->screen, m_->items, m_->n_items));                     \
-        protobuf_c_message_free_unpacked(&m_->base, NULL);                                                                 \
-        return x_;                                                                                                         \
-    } while (0)
 
 /* ---- fleet ------------------------------------------------------------------------------------------------------ */
 
@@ -171,7 +153,7 @@ static enum ctl_exit cmd_clusters(struct ctl *ctl)
 {
     Advisor__V1__ListClustersRequest q = ADVISOR__V1__LIST_CLUSTERS_REQUEST__INIT;
 
-    LIST(ctl, FleetService, ListClusters, q, Advisor__V1__ListClustersResponse,
+    CTL_LIST(ctl, FleetService, ListClusters, q, Advisor__V1__ListClustersResponse,
          &advisor__v1__list_clusters_response__descriptor, clusters, n_clusters, show_clusters);
 }
 
@@ -180,14 +162,14 @@ static enum ctl_exit cmd_nodes(struct ctl *ctl)
     Advisor__V1__ListNodesRequest q = ADVISOR__V1__LIST_NODES_REQUEST__INIT;
     char name[300];
 
-    q.parent = (char *) (uintptr_t) parent(ctl->args->word[0], name);
-    LIST(ctl, FleetService, ListNodes, q, Advisor__V1__ListNodesResponse, &advisor__v1__list_nodes_response__descriptor, nodes,
+    q.parent = (char *) (uintptr_t) ctl_parent(ctl->args->word[0], name);
+    CTL_LIST(ctl, FleetService, ListNodes, q, Advisor__V1__ListNodesResponse, &advisor__v1__list_nodes_response__descriptor, nodes,
          n_nodes, show_nodes);
 }
 
 static enum ctl_exit show_one_cluster(struct ctl *ctl, const Advisor__V1__Cluster *c)
 {
-    return want_json(ctl) ? json(&c->base) : printed(show_cluster(&ctl->screen, c));
+    return ctl_wants_json(ctl) ? ctl_json(&c->base) : ctl_printed(show_cluster(&ctl->screen, c));
 }
 
 static enum ctl_exit get_cluster(struct ctl *ctl, const char *cluster)
@@ -198,10 +180,10 @@ static enum ctl_exit get_cluster(struct ctl *ctl, const char *cluster)
     char name[300];
     enum ctl_exit x;
 
-    q.name = (char *) (uintptr_t) parent(cluster, name);
-    if (client_call(ctl->client, PATH(FleetService, GetCluster), &q.base, &advisor__v1__get_cluster_response__descriptor,
+    q.name = (char *) (uintptr_t) ctl_parent(cluster, name);
+    if (client_call(ctl->client, CTL_PATH(FleetService, GetCluster), &q.base, &advisor__v1__get_cluster_response__descriptor,
                     (ProtobufCMessage **) &m, &f) < 0)
-        return failed(ctl, &f);
+        return ctl_failed(ctl, &f);
     x = m->cluster ? show_one_cluster(ctl, m->cluster) : CTL_EXIT_REFUSED;
     protobuf_c_message_free_unpacked(&m->base, NULL);
     return x;
@@ -213,7 +195,7 @@ static enum ctl_exit cmd_cluster_get(struct ctl *ctl)
 }
 
 /* Each run of the program is one request; the id makes a retry below us harmless. */
-static void request_id(char out[ADV_UUID_SIZE])
+void ctl_request_id(char out[ADV_UUID_SIZE])
 {
     if (adv_uuid_v7(adv_wall_us(), out, NULL) < 0)
         out[0] = '\0';
@@ -288,7 +270,7 @@ static enum ctl_exit cmd_cluster_enrol(struct ctl *ctl)
 
     if (valid && adv_parse_duration_ms(valid, 1000, INT64_C(30) * 86400000, &valid_ms, &err) < 0) {
         adv_err_wrap(&err, "--valid");
-        return bad_usage(err.msg);
+        return ctl_bad_usage(err.msg);
     }
     (void) snprintf(file, sizeof(file), "%.200s-enrolment.json", cluster);
     if (!out)
@@ -301,14 +283,14 @@ static enum ctl_exit cmd_cluster_enrol(struct ctl *ctl)
         (void) fprintf(stderr, "advisorctl: no random bytes\n");
         return CTL_EXIT_REFUSED;
     }
-    request_id(id);
+    ctl_request_id(id);
     q.request_id = id;
-    q.parent = (char *) (uintptr_t) parent(cluster, name);
+    q.parent = (char *) (uintptr_t) ctl_parent(cluster, name);
     q.valid_for_ms = (uint64_t) valid_ms;
     q.token_sha256 = sha256;
-    if (client_call(ctl->client, PATH(FleetService, CreateEnrolment), &q.base,
+    if (client_call(ctl->client, CTL_PATH(FleetService, CreateEnrolment), &q.base,
                     &advisor__v1__create_enrolment_response__descriptor, (ProtobufCMessage **) &m, &f) < 0)
-        return failed(ctl, &f);
+        return ctl_failed(ctl, &f);
     x = m->bundle ? bundle_file(out, m->bundle, token) : CTL_EXIT_REFUSED;
     protobuf_c_message_free_unpacked(&m->base, NULL);
     return x;
@@ -319,8 +301,8 @@ static enum ctl_exit cmd_cluster_enrolments(struct ctl *ctl)
     Advisor__V1__ListEnrolmentsRequest q = ADVISOR__V1__LIST_ENROLMENTS_REQUEST__INIT;
     char name[300];
 
-    q.parent = (char *) (uintptr_t) parent(ctl->args->word[0], name);
-    LIST(ctl, FleetService, ListEnrolments, q, Advisor__V1__ListEnrolmentsResponse,
+    q.parent = (char *) (uintptr_t) ctl_parent(ctl->args->word[0], name);
+    CTL_LIST(ctl, FleetService, ListEnrolments, q, Advisor__V1__ListEnrolmentsResponse,
          &advisor__v1__list_enrolments_response__descriptor, enrolments, n_enrolments, show_enrolments);
 }
 
@@ -329,8 +311,8 @@ static enum ctl_exit cmd_cluster_revocations(struct ctl *ctl)
     Advisor__V1__ListRevocationsRequest q = ADVISOR__V1__LIST_REVOCATIONS_REQUEST__INIT;
     char name[300];
 
-    q.parent = (char *) (uintptr_t) parent(ctl->args->word[0], name);
-    LIST(ctl, FleetService, ListRevocations, q, Advisor__V1__ListRevocationsResponse,
+    q.parent = (char *) (uintptr_t) ctl_parent(ctl->args->word[0], name);
+    CTL_LIST(ctl, FleetService, ListRevocations, q, Advisor__V1__ListRevocationsResponse,
          &advisor__v1__list_revocations_response__descriptor, revocations, n_revocations, show_revocations);
 }
 
@@ -348,27 +330,27 @@ static enum ctl_exit cmd_cluster_revoke(struct ctl *ctl)
     enum ctl_exit x;
 
     if (serial && before)
-        return bad_usage("--serial and --before: give one of them");
+        return ctl_bad_usage("--serial and --before: give one of them");
     if (before && adv_rfc3339_parse(before, &before_us, &err) < 0) {
         adv_err_wrap(&err, "--before");
-        return bad_usage(err.msg);
+        return ctl_bad_usage(err.msg);
     }
     if (before) {
         t.seconds = before_us / 1000000;
         t.nanos = (int32_t) (before_us % 1000000) * 1000;
         q.before_time = &t;
     }
-    request_id(id);
+    ctl_request_id(id);
     q.request_id = id;
-    q.name = (char *) (uintptr_t) parent(ctl->args->word[0], name);
+    q.name = (char *) (uintptr_t) ctl_parent(ctl->args->word[0], name);
     q.serial = (char *) (uintptr_t) (serial ? serial : "");
     q.reason = (char *) (uintptr_t) (reason ? reason : "");
-    if (client_call(ctl->client, PATH(FleetService, RevokeAgent), &q.base, &advisor__v1__revoke_agent_response__descriptor,
+    if (client_call(ctl->client, CTL_PATH(FleetService, RevokeAgent), &q.base, &advisor__v1__revoke_agent_response__descriptor,
                     (ProtobufCMessage **) &m, &f) < 0)
-        return failed(ctl, &f);
+        return ctl_failed(ctl, &f);
     x = !m->revocation     ? CTL_EXIT_REFUSED :
-        want_json(ctl)     ? json(&m->revocation->base) :
-                             printed(show_revocations(&ctl->screen, &m->revocation, 1));
+        ctl_wants_json(ctl)     ? ctl_json(&m->revocation->base) :
+                             ctl_printed(show_revocations(&ctl->screen, &m->revocation, 1));
     protobuf_c_message_free_unpacked(&m->base, NULL);
     return x;
 }
@@ -383,12 +365,12 @@ static enum ctl_exit cmd_cluster_create(struct ctl *ctl)
     struct failure f;
     enum ctl_exit x;
 
-    request_id(id);
+    ctl_request_id(id);
     q.request_id = id;
     q.cluster_id = (char *) (uintptr_t) ctl->args->word[0];
-    if (client_call(ctl->client, PATH(FleetService, CreateCluster), &q.base,
+    if (client_call(ctl->client, CTL_PATH(FleetService, CreateCluster), &q.base,
                     &advisor__v1__create_cluster_response__descriptor, (ProtobufCMessage **) &m, &f) < 0)
-        return failed(ctl, &f);
+        return ctl_failed(ctl, &f);
     x = m->cluster ? show_one_cluster(ctl, m->cluster) : CTL_EXIT_REFUSED;
     protobuf_c_message_free_unpacked(&m->base, NULL);
     return x == CTL_EXIT_OK && (ctl->args->option[OPT_OUT] || ctl->args->option[OPT_VALID]) ? cmd_cluster_enrol(ctl) : x;
@@ -432,7 +414,7 @@ static enum ctl_exit wait_for_mode(struct ctl *ctl, const char *name, Advisor__V
     q.parent = (char *) (uintptr_t) name;
     q.kinds = &kind;
     q.n_kinds = 1;
-    r = client_stream(ctl->client, PATH(WatchService, Watch), &q.base, (uint64_t) ctl->cfg->timeout_ms,
+    r = client_stream(ctl->client, CTL_PATH(WatchService, Watch), &q.base, (uint64_t) ctl->cfg->timeout_ms,
                       &advisor__v1__watch_response__descriptor, on_cluster, &w, &interrupted, &f);
     if (w.done)
         return w.exit_code;
@@ -441,7 +423,7 @@ static enum ctl_exit wait_for_mode(struct ctl *ctl, const char *name, Advisor__V
         return CTL_EXIT_REFUSED;
     }
     if (r < 0 && f.exit_code != CTL_EXIT_TIMEOUT)
-        return failed(ctl, &f);
+        return ctl_failed(ctl, &f);
     (void) fprintf(stderr, "advisorctl: the mode is stored, but the cluster's agent has not confirmed it%s\n",
                    r < 0 ? " in time (is it connected?)" : "");
     return CTL_EXIT_TIMEOUT;
@@ -460,15 +442,15 @@ static enum ctl_exit cmd_mode(struct ctl *ctl)
     if (!word)
         return get_cluster(ctl, ctl->args->word[0]);
     if (show_parse_word(&advisor__v1__mode__descriptor, word, strlen(word), &mode) < 0)
-        return bad_usage("mode: expected off, observe, approve or act");
-    request_id(id);
+        return ctl_bad_usage("mode: expected off, observe, approve or act");
+    ctl_request_id(id);
     q.request_id = id;
-    q.name = (char *) (uintptr_t) parent(ctl->args->word[0], name);
+    q.name = (char *) (uintptr_t) ctl_parent(ctl->args->word[0], name);
     q.mode = (Advisor__V1__Mode) mode;
     q.reason = (char *) (uintptr_t) (reason ? reason : "");
-    if (client_call(ctl->client, PATH(FleetService, SetClusterMode), &q.base,
+    if (client_call(ctl->client, CTL_PATH(FleetService, SetClusterMode), &q.base,
                     &advisor__v1__set_cluster_mode_response__descriptor, (ProtobufCMessage **) &m, &f) < 0)
-        return failed(ctl, &f);
+        return ctl_failed(ctl, &f);
     if (ctl->args->option[OPT_WAIT])
         x = wait_for_mode(ctl, name, q.mode);
     else
@@ -510,7 +492,7 @@ static enum ctl_exit unknown_word(const char *option, const char *bad, const Pro
             *p = *p == ' ' ? '-' : *p;
         (void) adv_buf_appendf(&b, "%s %s", i > 1 ? "," : "", word);
     }
-    return bad_usage(b.data);
+    return ctl_bad_usage(b.data);
 }
 
 static enum ctl_exit cmd_jobs(struct ctl *ctl)
@@ -527,20 +509,20 @@ static enum ctl_exit cmd_jobs(struct ctl *ctl)
     for (size_t i = 0; i < q.n_states; i++)
         states[i] = (Advisor__V1__JobState) words[i];
     q.states = states;
-    q.parent = (char *) (uintptr_t) parent(ctl->args->option[OPT_CLUSTER], name);
+    q.parent = (char *) (uintptr_t) ctl_parent(ctl->args->option[OPT_CLUSTER], name);
     q.user = (char *) (uintptr_t) (user ? user : "");
-    LIST(ctl, JobService, ListJobs, q, Advisor__V1__ListJobsResponse, &advisor__v1__list_jobs_response__descriptor, jobs,
+    CTL_LIST(ctl, JobService, ListJobs, q, Advisor__V1__ListJobsResponse, &advisor__v1__list_jobs_response__descriptor, jobs,
          n_jobs, show_jobs);
 }
 
 /* Fills @ref from "CLUSTER/JOBID[/ATTEMPT]". Errors: -1, already said. */
-static int job_ref(const struct ctl *ctl, bool attempt_allowed, char cluster[ARGS_PART_SIZE], char job[ARGS_PART_SIZE],
+int ctl_job_ref(const struct ctl *ctl, bool attempt_allowed, char cluster[ARGS_PART_SIZE], char job[ARGS_PART_SIZE],
                    Advisor__V1__AttemptRef *ref, int64_t *ret_attempt)
 {
     struct adv_err err = { 0 };
 
     if (args_job_path(ctl->args->word[0], attempt_allowed, cluster, job, ret_attempt, &err) < 0) {
-        (void) bad_usage(err.msg);
+        (void) ctl_bad_usage(err.msg);
         return -1;
     }
     ref->cluster = cluster;
@@ -554,7 +536,7 @@ static int get_timeline(struct ctl *ctl, Advisor__V1__AttemptRef *ref, Advisor__
     Advisor__V1__GetJobTimelineRequest q = ADVISOR__V1__GET_JOB_TIMELINE_REQUEST__INIT;
 
     q.ref = ref;
-    return client_call(ctl->client, PATH(JobService, GetJobTimeline), &q.base,
+    return client_call(ctl->client, CTL_PATH(JobService, GetJobTimeline), &q.base,
                        &advisor__v1__get_job_timeline_response__descriptor, (ProtobufCMessage **) ret, f);
 }
 
@@ -566,11 +548,11 @@ static enum ctl_exit cmd_job(struct ctl *ctl)
     struct failure f;
     enum ctl_exit x;
 
-    if (job_ref(ctl, false, cluster, job, &ref, NULL) < 0)
+    if (ctl_job_ref(ctl, false, cluster, job, &ref, NULL) < 0)
         return CTL_EXIT_USAGE;
     if (get_timeline(ctl, &ref, &m, &f) < 0)
-        return failed(ctl, &f);
-    x = want_json(ctl) ? json(&m->base) : printed(show_timeline(&ctl->screen, m));
+        return ctl_failed(ctl, &f);
+    x = ctl_wants_json(ctl) ? ctl_json(&m->base) : ctl_printed(show_timeline(&ctl->screen, m));
     protobuf_c_message_free_unpacked(&m->base, NULL);
     return x;
 }
@@ -580,14 +562,13 @@ static enum ctl_exit cmd_advice(struct ctl *ctl)
     Advisor__V1__ListAdviceRequest q = ADVISOR__V1__LIST_ADVICE_REQUEST__INIT;
     char name[300];
 
-    q.parent = (char *) (uintptr_t) parent(ctl->args->option[OPT_CLUSTER], name);
+    q.parent = (char *) (uintptr_t) ctl_parent(ctl->args->option[OPT_CLUSTER], name);
     q.only_actions = ctl->args->option[OPT_ACTIONS] != NULL;
-    LIST(ctl, AdviceService, ListAdvice, q, Advisor__V1__ListAdviceResponse, &advisor__v1__list_advice_response__descriptor,
+    CTL_LIST(ctl, AdviceService, ListAdvice, q, Advisor__V1__ListAdviceResponse, &advisor__v1__list_advice_response__descriptor,
          advice, n_advice, show_advice_list);
 }
 
-/* The newest attempt of the job that has an advice; its newest attempt when none has. */
-static int newest_judged(struct ctl *ctl, Advisor__V1__AttemptRef *ref, struct failure *f)
+int ctl_newest_judged(struct ctl *ctl, Advisor__V1__AttemptRef *ref, bool judged, struct failure *f)
 {
     Advisor__V1__GetJobTimelineResponse *m;
     int r = get_timeline(ctl, ref, &m, f);
@@ -595,9 +576,60 @@ static int newest_judged(struct ctl *ctl, Advisor__V1__AttemptRef *ref, struct f
     if (r < 0)
         return r;
     ref->restart_count = m->job ? m->job->last_attempt : 0;
-    if (m->n_advice > 0 && m->advice[m->n_advice - 1]->attempt)
+    if (judged && m->n_advice > 0 && m->advice[m->n_advice - 1]->attempt)
         ref->restart_count = m->advice[m->n_advice - 1]->attempt->restart_count;
     protobuf_c_message_free_unpacked(&m->base, NULL);
+    return 0;
+}
+
+char *ctl_text(const struct ctl *ctl, enum option_id o)
+{
+    return (char *) (uintptr_t) (ctl->args->option[o] ? ctl->args->option[o] : "");
+}
+
+int ctl_word(const char *what, const char *word, const ProtobufCEnumDescriptor *type)
+{
+    char one[SHOW_WORD_SIZE];
+    ADV_AUTO_DONE(adv_buf) b;
+    int value;
+
+    adv_buf_init(&b, 4096);
+    if (show_parse_word(type, word, strlen(word), &value) == 0)
+        return value;
+    (void) adv_buf_appendf(&b, "%s: unknown word \"%.40s\"; expected", what, word);
+    for (unsigned i = 0; i < type->n_values; i++)
+        if (type->values[i].value)
+            (void) adv_buf_appendf(&b, " %s", show_word(type, type->values[i].value, one));
+    (void) ctl_bad_usage(b.data);
+    return -1;
+}
+
+int ctl_time(const struct ctl *ctl, enum option_id o, const char *name, Google__Protobuf__Timestamp *t,
+             Google__Protobuf__Timestamp **ret)
+{
+    const char *text = ctl->args->option[o];
+    struct adv_err err = { 0 };
+    int64_t us, span_ms;
+    int r;
+
+    *ret = NULL;
+    if (!text)
+        return 0;
+    if (*text == '+' || *text == '-') {
+        r = adv_parse_duration_ms(text + 1, 1, INT64_C(3650) * 86400000, &span_ms, &err);
+        us = adv_wall_us() + (*text == '+' ? 1 : -1) * (r == 0 ? span_ms : 0) * 1000;
+    } else {
+        r = adv_rfc3339_parse(text, &us, &err);
+    }
+    if (r < 0) {
+        adv_err_wrap(&err, "--%s", name);
+        (void) ctl_bad_usage(err.msg);
+        return -1;
+    }
+    google__protobuf__timestamp__init(t);
+    t->seconds = us / 1000000;
+    t->nanos = (int32_t) (us % 1000000) * 1000;
+    *ret = t;
     return 0;
 }
 
@@ -611,15 +643,15 @@ static enum ctl_exit cmd_explain(struct ctl *ctl)
     struct failure f;
     enum ctl_exit x;
 
-    if (job_ref(ctl, true, cluster, job, &ref, &attempt) < 0)
+    if (ctl_job_ref(ctl, true, cluster, job, &ref, &attempt) < 0)
         return CTL_EXIT_USAGE;
     ref.restart_count = attempt < 0 ? 0 : (uint32_t) attempt;
     q.ref = &ref;
-    if ((attempt < 0 && newest_judged(ctl, &ref, &f) < 0) ||
-        client_call(ctl->client, PATH(AdviceService, ExplainAdvice), &q.base,
+    if ((attempt < 0 && ctl_newest_judged(ctl, &ref, true, &f) < 0) ||
+        client_call(ctl->client, CTL_PATH(AdviceService, ExplainAdvice), &q.base,
                     &advisor__v1__explain_advice_response__descriptor, (ProtobufCMessage **) &m, &f) < 0)
-        return failed(ctl, &f);
-    x = want_json(ctl) ? json(&m->base) : printed(show_explanation(&ctl->screen, m));
+        return ctl_failed(ctl, &f);
+    x = ctl_wants_json(ctl) ? ctl_json(&m->base) : ctl_printed(show_explanation(&ctl->screen, m));
     protobuf_c_message_free_unpacked(&m->base, NULL);
     return x;
 }
@@ -630,10 +662,10 @@ static enum ctl_exit cmd_audit(struct ctl *ctl)
     const char *verb = ctl->args->option[OPT_VERB], *subject = ctl->args->option[OPT_SUBJECT];
     char name[300];
 
-    q.parent = (char *) (uintptr_t) parent(ctl->args->option[OPT_CLUSTER], name);
+    q.parent = (char *) (uintptr_t) ctl_parent(ctl->args->option[OPT_CLUSTER], name);
     q.verb = (char *) (uintptr_t) (verb ? verb : "");
     q.subject_prefix = (char *) (uintptr_t) (subject ? subject : "");
-    LIST(ctl, AuditService, ListAuditEvents, q, Advisor__V1__ListAuditEventsResponse,
+    CTL_LIST(ctl, AuditService, ListAuditEvents, q, Advisor__V1__ListAuditEventsResponse,
          &advisor__v1__list_audit_events_response__descriptor, events, n_events, show_audit);
 }
 
@@ -653,7 +685,7 @@ static bool on_change(void *arg, ProtobufCMessage *message)
     w->ctl->screen.now_us = adv_wall_us();
     if (*m->resume_token)
         (void) snprintf(w->token, sizeof(w->token), "%s", m->resume_token);
-    w->output_failed = (want_json(w->ctl) ? print_json(message, 0) : show_change(&w->ctl->screen, m)) < 0;
+    w->output_failed = (ctl_wants_json(w->ctl) ? print_json(message, 0) : show_change(&w->ctl->screen, m)) < 0;
     protobuf_c_message_free_unpacked(message, NULL);
     return !w->output_failed;
 }
@@ -676,14 +708,14 @@ static enum ctl_exit cmd_watch(struct ctl *ctl)
     for (size_t i = 0; i < q.n_kinds; i++)
         kinds[i] = (Advisor__V1__ResourceKind) words[i];
     q.kinds = kinds;
-    q.parent = (char *) (uintptr_t) parent(ctl->args->option[OPT_CLUSTER], name);
+    q.parent = (char *) (uintptr_t) ctl_parent(ctl->args->option[OPT_CLUSTER], name);
     q.resume_token = (char *) (uintptr_t) (since ? since : "");
-    r = client_stream(ctl->client, PATH(WatchService, Watch), &q.base, 0, &advisor__v1__watch_response__descriptor, on_change,
+    r = client_stream(ctl->client, CTL_PATH(WatchService, Watch), &q.base, 0, &advisor__v1__watch_response__descriptor, on_change,
                       &w, &interrupted, &f);
     if (w.output_failed)
         return CTL_EXIT_REFUSED; /* the reader of a pipe has gone: nothing to say to it */
     if (r < 0)
-        (void) failed(ctl, &f);
+        (void) ctl_failed(ctl, &f);
     if (*w.token)
         (void) fprintf(stderr, "advisorctl: go on with --since %s\n", w.token);
     return r < 0 ? f.exit_code : CTL_EXIT_OK;
@@ -708,6 +740,32 @@ enum ctl_exit command_run(struct ctl *ctl)
         [CMD_EXPLAIN] = cmd_explain,
         [CMD_MODE] = cmd_mode,
         [CMD_AUDIT] = cmd_audit,
+        [CMD_AUDIT_LIST] = cmd_audit,
+        [CMD_APPROVE] = cmd_approve,
+        [CMD_REJECT] = cmd_reject,
+        [CMD_VERDICT] = cmd_verdict,
+        [CMD_EXCLUSIONS] = cmd_exclusions,
+        [CMD_EXCLUDE] = cmd_exclude,
+        [CMD_LIFT] = cmd_lift,
+        [CMD_WINDOWS] = cmd_windows,
+        [CMD_WINDOW_CREATE] = cmd_window_create,
+        [CMD_WINDOW_END] = cmd_window_end,
+        [CMD_INCIDENTS] = cmd_incidents,
+        [CMD_INCIDENT_CLOSE] = cmd_incident_close,
+        [CMD_POLICIES] = cmd_policies,
+        [CMD_POLICY_GET] = cmd_policy_get,
+        [CMD_POLICY_VERSIONS] = cmd_policy_versions,
+        [CMD_POLICY_APPLY] = cmd_policy_apply,
+        [CMD_POLICY_VALIDATE] = cmd_policy_validate,
+        [CMD_FORGET] = cmd_forget,
+        [CMD_SIGNAL_ANOMALY] = cmd_signal_anomaly,
+        [CMD_SIGNAL_EVIDENCE] = cmd_signal_evidence,
+        [CMD_SIGNAL_PROGRESS] = cmd_signal_progress,
+        [CMD_SIGNAL_MILESTONE] = cmd_signal_milestone,
+        [CMD_REPORT_LATENCY] = cmd_report_latency,
+        [CMD_REPORT_OUTCOME] = cmd_report_outcome,
+        [CMD_AUDIT_APPEND] = cmd_audit_append,
+        [CMD_AUDIT_VERIFY] = cmd_audit_verify,
         [CMD_WATCH] = cmd_watch,
         [CMD_RULES_TEST] = cmd_rules_test,
         [CMD_RULES_LINT] = cmd_rules_lint,

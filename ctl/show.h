@@ -12,6 +12,8 @@
 #include "advisor/v1/audit_service.pb-c.h"
 #include "advisor/v1/fleet_service.pb-c.h"
 #include "advisor/v1/job_service.pb-c.h"
+#include "advisor/v1/policy_service.pb-c.h"
+#include "advisor/v1/report_service.pb-c.h"
 #include "advisor/v1/watch_service.pb-c.h"
 #include "common/macros.h"
 
@@ -41,6 +43,20 @@ adv_must_check int show_timeline(const struct screen *s, const Advisor__V1__GetJ
 adv_must_check int show_advice_list(const struct screen *s, Advisor__V1__Advice *const *v, size_t n);
 adv_must_check int show_explanation(const struct screen *s, const Advisor__V1__ExplainAdviceResponse *e);
 adv_must_check int show_audit(const struct screen *s, Advisor__V1__AuditEvent *const *v, size_t n);
+
+/* show-more.c */
+adv_must_check int show_anomalies(const struct screen *s, Advisor__V1__Anomaly *const *v, size_t n);
+adv_must_check int show_evidence_rows(const struct screen *s, Advisor__V1__Evidence *const *v, size_t n);
+adv_must_check int show_attempt_rows(const struct screen *s, Advisor__V1__Attempt *const *v, size_t n);
+adv_must_check int show_exclusions(const struct screen *s, Advisor__V1__Exclusion *const *v, size_t n);
+adv_must_check int show_windows(const struct screen *s, Advisor__V1__MaintenanceWindow *const *v, size_t n);
+adv_must_check int show_incidents(const struct screen *s, Advisor__V1__Incident *const *v, size_t n);
+adv_must_check int show_policies(const struct screen *s, Advisor__V1__Policy *const *v, size_t n);
+adv_must_check int show_policy(const struct screen *s, const Advisor__V1__Policy *p); /* its document, as it is */
+adv_must_check int show_problems(const struct screen *s, Advisor__V1__PolicyProblem *const *v, size_t n);
+adv_must_check int show_latency(const struct screen *s, Advisor__V1__LatencyRow *const *v, size_t n);
+adv_must_check int show_outcome(const struct screen *s, Advisor__V1__OutcomeRow *const *v, size_t n);
+
 adv_must_check int show_change(const struct screen *s, const Advisor__V1__WatchResponse *w);
 
 #endif

@@ -448,6 +448,7 @@ static const struct {
     { entries_methods, &entries_n },             { policy_service_methods, &policy_service_n },
     { retention_methods, &retention_n },         { signal_service_methods, &signal_service_n },
     { report_service_methods, &report_service_n }, { otlp_methods, &otlp_n },
+    { workflow_methods, &workflow_n },
 };
 
 const struct api_method *api_methods(size_t *ret_n)

@@ -185,9 +185,10 @@ struct api {
 
 extern const struct api_method fleet_service_methods[], job_service_methods[], advice_service_methods[],
     audit_service_methods[], watch_service_methods[], agent_service_methods[], entries_methods[],
-    policy_service_methods[], cert_methods[], retention_methods[], signal_service_methods[], report_service_methods[], otlp_methods[];
+    policy_service_methods[], cert_methods[], retention_methods[], signal_service_methods[], report_service_methods[], otlp_methods[],
+    workflow_methods[];
 extern const size_t fleet_service_n, job_service_n, advice_service_n, audit_service_n, watch_service_n, agent_service_n,
-    entries_n, policy_service_n, cert_methods_n, retention_n, signal_service_n, report_service_n, otlp_n;
+    entries_n, policy_service_n, cert_methods_n, retention_n, signal_service_n, report_service_n, otlp_n, workflow_n;
 
 void agent_service_start(struct api *api);
 /* The cluster of a live session of this caller; NULL when there is none of that id. */

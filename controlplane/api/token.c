@@ -9,7 +9,7 @@
 /* "<list>:<key>" in hex: opaque enough that nobody builds one by hand, and checked when it comes back. */
 char *token_page(struct adv_arena *ar, const char *list, const char *key)
 {
-    char plain[512];
+    char plain[1024];
     int n = snprintf(plain, sizeof(plain), "%s:%s", list, key);
     char *out = n < 0 || (size_t) n >= sizeof(plain) ? NULL : adv_arena_alloc(ar, (size_t) n * 2 + 1);
 
@@ -26,7 +26,7 @@ static int hex_digit(char c)
 int token_page_parse(const char *token, const char *list, char *ret_key, size_t size, struct adv_err *err)
 {
     size_t n = strlen(token), skip = strlen(list) + 1;
-    char plain[512];
+    char plain[1024];
     bool ok = n % 2 == 0 && n / 2 < sizeof(plain);
 
     ret_key[0] = '\0';

@@ -267,6 +267,45 @@ def what_is_no_call_of_ours():
 
 
 @case
+def workflows_are_summed_up():
+    c = advstack.FakeCluster(api, d, "flows")
+    o = advstack.FakeCluster(api, d, "flows2")
+    name = 'run 7/é%'
+    comment = '{"advisor":{"workflow":"%s"}}' % name
+    c.job("1", "COMPLETED", comment=comment.encode(), submit_unix=2000, account="a")
+    c.job("2", "RUNNING", comment=comment.encode(), submit_unix=3000, restart_count=2, account="b")
+    c.job("3", "FAILED", comment=b'{"advisor":{"workflow":"zz"}}')
+    c.job("4", "RUNNING")
+    o.job("1", "PENDING", comment=comment.encode())
+    got = jobs.GetWorkflow(api.GetWorkflowRequest(parent="clusters/flows", workflow=name), timeout=10).workflow
+    assert got.name == "clusters/flows/workflows/run%207%2F%C3%A9%25" and got.workflow == name, got
+    assert (got.jobs, got.jobs_completed, got.jobs_running, got.jobs_pending, got.restarts) == (2, 1, 1, 0, 2), got
+    assert got.first_submit_time.seconds == 2000 and got.last_submit_time.seconds == 3000, got
+    assert jobs.GetWorkflow(api.GetWorkflowRequest(name=got.name), timeout=10).workflow == got
+    L = lambda **kw: jobs.ListWorkflows(api.ListWorkflowsRequest(**{"parent": "clusters/-", **kw}), timeout=10)  # noqa: E731
+    every, token = [], ""
+    while True:
+        r = L(page_size=1, page_token=token)
+        every += r.workflows
+        token = r.next_page_token
+        if not token:
+            break
+    assert [w.name for w in every] == [got.name, got.name.replace("clusters/flows/", "clusters/flows2/"), "clusters/flows/workflows/zz"], every
+    assert [w.name for w in L(parent="clusters/flows2").workflows] == [every[1].name]
+    J = lambda **kw: sorted(j.job_id for j in jobs.ListJobs(api.ListJobsRequest(parent="clusters/flows", **kw), timeout=10).jobs)  # noqa: E731
+    assert J(workflow=name) == ["1", "2"] and J(account="b") == ["2"] and J(workflow=name, account="x") == [] and len(J()) == 4
+    for kw, code, reason in ((dict(name="clusters/flows/workflows/none"), S.NOT_FOUND, "WORKFLOW_NOT_FOUND"),
+                             (dict(name="clusters/flows/workflows/%4"), S.INVALID_ARGUMENT, "NAME_MALFORMED"),
+                             (dict(name="clusters/flows/workflows/%00"), S.INVALID_ARGUMENT, "NAME_MALFORMED"),
+                             (dict(name="clusters/nowhere/workflows/x"), S.NOT_FOUND, "CLUSTER_NOT_FOUND"),
+                             (dict(), S.INVALID_ARGUMENT, "NAME_MISSING")):
+        refused(lambda: jobs.GetWorkflow(api.GetWorkflowRequest(**kw), timeout=10), code, reason)
+    refused(lambda: L(page_token="00"), S.INVALID_ARGUMENT, "PAGE_TOKEN_INVALID")
+    c.close()
+    o.close()
+
+
+@case
 def stops_clean():
     d.stop()
 

@@ -15,7 +15,7 @@ from advlab import wait_for  # noqa: E402
 
 api = advstack.stubs()
 CASES = []
-d = advstack.Advisord()
+d = advstack.Advisord(**{"detect.fallback_delay": "1s"})
 fleet = api.FleetServiceStub(d.channel("admin:root"))
 certs = {}
 
@@ -246,6 +246,150 @@ def a_watch_ends_when_the_server_does():
     assert w.p.returncode == 3 and "--since" in err, (w.p.returncode, err)
     d.start()
     wait_for("advisord to serve again", lambda: ctl("clusters") != "")
+
+
+@case
+def operators_decide():
+    c = advstack.FakeCluster(api, d, "ops", api.MODE_APPROVE, nodes=[f"n{i}" for i in range(1, 41)])
+    ad = c.fails("1")
+    c.fails("2")
+    ctl("approve", "ops/1", rc=2, err="--generation N")
+    ctl("approve", "ops/1", "--generation", "two", rc=2, err="--generation")
+    ctl("approve", "ops/1", "--generation", "7", rc=1, err=["ABORTED", "GENERATION_MISMATCH"])
+    out = ctl("approve", "ops/1", "--generation", str(ad.generation), "--reason", "looked at n2")
+    assert "ops/1" in out and "actionable" in out, out
+    assert "operator:alice approved generation 1: looked at n2" in ctl("explain", "ops/1")
+    got = json.loads(ctl("reject", "ops/2/0", "--generation", "1", "-o", "json"))
+    assert got["approval"]["decision"] == "APPROVAL_DECISION_REJECTED", got
+    ctl("verdict", "ops/2", "perhaps", rc=2, err="expected right wrong")
+    ctl("verdict", "ops/2", "right", "--reason", "it was n2")
+    assert c.advice("2").verdict.value == api.VERDICT_VALUE_RIGHT and c.advice("2").verdict.why == "it was n2"
+    # nodes
+    assert "n7" in ctl("exclude", "ops", "n7", "--reason", "fan", "--end", "+2h")
+    assert "n7" in ctl("exclusions", "--cluster", "ops", "--node", "n7")
+    ctl("exclude", "ops", "n7", "--reason", "again", rc=1, err="EXCLUSION_EXISTS")
+    ctl("exclude", "ops", "n9", rc=1, err="TEXT_MISSING")
+    ctl("exclude", "ops", "n8", "--end", "tomorrow", rc=2, err="--end")
+    assert "mended" in ctl("lift", "ops", "n7", "--reason", "mended")
+    assert "n7" not in ctl("exclusions", "--cluster", "ops") and "lifted" in ctl("exclusions", "--all")
+    ctl("lift", "ops", "n7", rc=1, err="EXCLUSION_NOT_FOUND")
+    # windows
+    ctl("window", "create", "ops", rc=2, err="--end")
+    w = json.loads(ctl("window", "create", "ops", "--start", "+1h", "--end", "+2h", "--reason", "firmware", "-o", "json"))
+    assert w["state"] == "MAINTENANCE_STATE_PLANNED" and "firmware" in ctl("windows", "--cluster", "ops"), w
+    assert "over" in ctl("window", "end", "ops", w["name"].split("/")[-1])
+    ctl("window", "end", "ops", w["name"].split("/")[-1], rc=1, err="WINDOW_OVER")
+    assert "firmware" not in ctl("windows", "--cluster", "ops") and "firmware" in ctl("windows", "--all")
+    # incidents
+    assert json.loads(ctl("incidents", "--all", "-o", "json"))["incidents"] == []
+    ctl("incident", "close", "ops", "none", rc=1, err="INCIDENT_NOT_FOUND")
+    c.close()
+
+
+@case
+def policies_are_applied_and_read():
+    path = f"{d.dir}/policy.yaml"
+    with open(path, "w") as f:
+        f.write("restart.max: 5\n")
+    assert "the document is good" in ctl("policy", "validate", path)
+    assert "would become version 1" in ctl("policy", "apply", "gentle", path, "--dry-run")
+    ctl("policy", "get", "gentle", rc=1, err="POLICY_NOT_FOUND")
+    assert "is now version 1" in ctl("policy", "apply", "gentle", path, "--reason", "first")
+    assert "unchanged, is version 1" in ctl("policy", "apply", "gentle", path)
+    with open(path, "w") as f:
+        f.write("restart.max: 6 # \x1b[31m\n")
+    p = subprocess.run([os.environ["ADVISORCTL"], "policy", "apply", "gentle", "-"], env=settings("operator:alice"), text=True,
+                       input="restart.max: 6\n", capture_output=True, timeout=60)
+    assert p.returncode == 0 and "is now version 2" in p.stdout, p
+    assert ctl("policy", "get", "gentle") == "restart.max: 6\n" and ctl("policy", "get", "gentle", "1") == "restart.max: 5\n"
+    assert "first" in ctl("policy", "versions", "gentle") and "gentle" in ctl("policies")
+    ctl("policy", "apply", "gentle", "/nonexistent", rc=2, err="cannot be read")
+    with open(path, "w") as f:
+        f.write("no_such_key: 1\n")
+    assert "no_such_key" in ctl("policy", "validate", path, rc=1)
+    ctl("policy", "apply", "gentle", path, rc=1, err="POLICY_INVALID")
+    ctl("policy", rc=2, err="expected get, versions, apply or validate")
+
+
+@case
+def signals_and_reports():
+    c = advstack.FakeCluster(api, d, "sig", api.MODE_OBSERVE)
+    c.job("1", "RUNNING")
+    out = ctl("signal", "anomaly", "sig/1", "crash", "xid-79", "--class", "gpu_hardware", "--retryable", "yes", "--nodes", "n[2-3]",
+              "--ranks", "0,1", "--text", "fell off the bus", who="detector:dcgm", rc=1, err="ROLE_TOO_LOW")  # must look the job up
+    out = ctl("signal", "anomaly", "sig/1/0", "crash", "xid-79", "--class", "gpu_hardware", "--retryable", "yes", "--nodes",
+              "n[2-3]", "--ranks", "0,1", "--text", "fell off the bus", who="detector:dcgm")
+    assert "xid-79" in out and "suspicion" in out and "n2" in out and "n3" not in out and "detector:dcgm" in out, out
+    an = c.timeline("1").anomalies[0]
+    assert list(an.ranks) == ["0", "1"] and an.excerpt == "fell off the bus", an
+    out = ctl("signal", "evidence", "sig/1", "dcgm", "ecc", "--weight", "80", "--nodes", "n2", "--start", "-1m", "--end", "-1s")
+    assert "80%" in out and "ecc" in out, out
+    assert "42" in ctl("signal", "progress", "sig/1", "42") and "40" in ctl("signal", "milestone", "sig/1", "checkpoint", "40")
+    for args, words in ((["anomaly", "sig/1/0", "boom", "r"], "expected crash hang straggler"), (["progress", "sig/1/0", "0"], "STEP"),
+                        (["evidence", "sig/1/0", "a", "b", "--weight", "101"], "--weight"), (["anomaly", "sig/1/0", "crash"], "expected"),
+                        (["anomaly", "sig/1/0", "crash", "r", "--nodes", "n["], "--nodes"), ([], "expected anomaly, evidence")):
+        ctl("signal", *args, rc=2, err=words)
+    c.job("1", "FAILED", exit_code=1, end_unix=int(time.time()))
+    wait_for("advice", lambda: c.advice("1"), 30)
+    out = ctl("report", "outcome", "--cluster", "sig")
+    assert "gpu_hardware" in out and "PRECISION" in out, out
+    rows = json.loads(ctl("report", "latency", "--cluster", "sig", "--class", "gpu_hardware", "-o", "json"))["rows"]
+    assert {"LATENCY_INTERVAL_END_TO_ADVISED"} <= {r["interval"] for r in rows}, rows
+    assert "end to advised" in ctl("report", "latency", "--start", "-1h")
+    assert "end to advised" not in ctl("report", "latency", "--end", "-1h")
+    c.close()
+
+
+@case
+def the_audit_log_is_written_read_and_verified():
+    own_cluster("log")
+    assert "event 2" in ctl("audit", "append", "log", "deploy.begin", "rollout/7", "by hand", "--event-id", "e1", who="detector:ci")
+    assert "was there already" in ctl("audit", "append", "log", "deploy.begin", "rollout/7", "by hand", "--event-id", "e1",
+                                      who="detector:ci")
+    ctl("audit", "append", "log", "Deploy", "x", rc=1, err="WORD_MALFORMED")
+    for args in (["audit"], ["audit", "list"]):
+        assert "ext.deploy.begin" in ctl(*args, "--cluster", "log")
+    out = ctl("audit", "verify", "log")
+    m = re.match(r"clusters/log: 2 events are whole, newest (2:[0-9a-f]{64})\n$", out)
+    assert m, out
+    ctl("audit", "append", "log", "deploy.end", "rollout/7")
+    assert "3 events are whole" in ctl("audit", "verify", "log", "--expect", m.group(1))
+    wrong = m.group(1)[:-1] + ("0" if m.group(1)[-1] != "0" else "1")
+    assert "BROKEN at event 2" in ctl("audit", "verify", "log", "--expect", wrong, rc=1)
+    assert "missing" in ctl("audit", "verify", "log", "--expect", "9:" + "0" * 64, rc=1)
+    ctl("audit", "verify", "log", "--expect", "2", rc=2, err="SEQ:HASH")
+    ctl("audit", "verify", "--expect", m.group(1), rc=2, err="which cluster")
+    ctl("audit", "verify", "--public-key", "/nonexistent", rc=2, err="/nonexistent")
+    out = ctl("audit", "verify")
+    assert "clusters/_fleet: " in out and "BROKEN" not in out, out
+    assert all(json.loads(x)["intact"] for x in ctl("audit", "verify", "-o", "json").splitlines())
+
+
+@case
+def a_user_is_forgotten():
+    c = advstack.FakeCluster(api, d, "gone")
+    c.job("1", "FAILED", user="mallory")
+    ctl("forget", "mallory", rc=1, err="ROLE_TOO_LOW")
+    assert "clusters/gone: 0 jobs forgotten, some are still" in ctl("forget", "mallory", "--cluster", "gone", who="admin:root")
+    c.gone("1")
+    out = ctl("forget", "mallory", who="admin:root")
+    assert "clusters/gone: 1 jobs forgotten\n" in out and "clusters/one: 0 jobs forgotten" in out, out
+    assert "mallory" not in ctl("jobs", "--cluster", "gone")
+    assert "events are whole" in ctl("audit", "verify", "gone")  # erasing breaks no chain
+    c.close()
+
+
+@case
+def every_command_has_a_manual_and_is_completed():
+    names = re.findall(r"^  ([a-z]+(?: [a-z]+)?)[ A-Z\[|.\]/]", ctl("--help").split("Commands")[1].split("Settings")[0], re.M)
+    assert len(names) > 40, names
+    script = ctl("completion", "bash")
+    for n in names:
+        assert f"Usage: advisorctl {n}" in ctl(*n.split(), "--help"), n
+        assert n.split()[0] in script.split("'') words='")[1].split("'")[0].split(), n
+    done = subprocess.run(["bash", "-c", script + "COMP_WORDS=(advisorctl window '') COMP_CWORD=2; _advisorctl; echo ${COMPREPLY[*]}"],
+                          capture_output=True, text=True, timeout=20).stdout.split()
+    assert {"create", "end", "--start", "--end"} <= set(done), done
 
 
 @case

@@ -207,6 +207,35 @@ def signals_are_taken_anywhere():
     c.close()
 
 
+def what_is_wrong_with_a_call_handed_over_is_told():
+    """The owner stands still while the call lies in the database, so that what it reads, or what it is said to have answered,
+    can be something else."""
+    fleet.create("between", A)
+    agent = knock(fleet, "between", B)
+    at(B, "between")
+
+    def told(change, code, reason):
+        owner = fleet.r[B].proc
+        owner.send_signal(signal.SIGSTOP)
+        try:
+            call = fleet.fleet(A).SetClusterMode.future(
+                api.SetClusterModeRequest(name="clusters/between", mode=api.MODE_ACT), timeout=40)
+            row = wait_for("the call in the database", lambda: fleet.db.sql(
+                "SELECT id FROM handoffs WHERE answered = 0 AND cluster = 'between'"), 10, 0.02)
+            fleet.db.sql(f"UPDATE handoffs SET {change} WHERE id = {row[0][0]}")
+        finally:
+            owner.send_signal(signal.SIGCONT)
+        return refused(call.result, code, reason)
+
+    told("method = '/advisor.v1.FleetService/FromTheFuture'", grpc.StatusCode.UNIMPLEMENTED, "HANDOFF_UNKNOWN")
+    told("caller = '9 x'", grpc.StatusCode.UNIMPLEMENTED, "HANDOFF_UNKNOWN")
+    told("made_at = made_at - INTERVAL 25 SECOND", grpc.StatusCode.DEADLINE_EXCEEDED, "HANDOFF_TOO_OLD")
+    told("answered = 1, request = '', caller = '', reply = 'what?'", grpc.StatusCode.INTERNAL, "HANDOFF_MALFORMED")
+    told("answered = 1, request = '', caller = '', reply = 'E1:5'", grpc.StatusCode.INTERNAL, "HANDOFF_MALFORMED")
+    assert fleet.mode("between", B) == api.MODE_OBSERVE  # none of them took effect
+    agent.close()
+
+
 def ownership_goes_where_the_agent_is():
     fleet.create("moves", A)
     epochs = []
@@ -306,7 +335,7 @@ def no_grant_outlasts_the_ownership_behind_it():
         f.stop()
 
 
-cases = [every_replica_takes_writes_and_shows_them, signals_are_taken_anywhere, errors_of_the_owner_reach_the_caller_of_another_replica,
+cases = [every_replica_takes_writes_and_shows_them, signals_are_taken_anywhere, what_is_wrong_with_a_call_handed_over_is_told, errors_of_the_owner_reach_the_caller_of_another_replica,
          a_request_id_counts_at_every_replica, jobs_and_what_became_of_them_are_followed, a_watch_goes_on_at_another_replica, ownership_goes_where_the_agent_is,
          the_same_agent_need_not_wait_for_its_own_ghost, another_agent_does_not_take_a_cluster_away,
          an_agent_that_was_another_s_successor_waits_for_its_lease, no_grant_outlasts_the_ownership_behind_it]

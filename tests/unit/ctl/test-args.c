@@ -75,8 +75,10 @@ Test(args, bad)
     } t[] = {
         { { NULL }, "no command" },
         { { "frobnicate" }, "unknown command \"frobnicate\"" },
-        { { "cluster" }, "create or get" },
-        { { "cluster", "drop" }, "create or get" },
+        { { "cluster" }, "cluster: expected create, get, enrol" },
+        { { "cluster", "drop" }, "cluster: expected create, get, enrol" },
+        { { "audit", "drop" }, "unexpected \"drop\"" },
+        { { "window" }, "window: expected create or end" },
         { { "nodes" }, "expected CLUSTER" },
         { { "nodes", "a", "b" }, "unexpected \"b\"" },
         { { "nodes", "a", "b", "c", "d" }, "unexpected \"b\"" },

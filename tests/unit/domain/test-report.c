@@ -6,6 +6,15 @@
 
 #include "controlplane/domain/report.h"
 
+void *__real_realloc(void *p, size_t size);
+void *__wrap_realloc(void *p, size_t size);
+static bool no_memory;
+
+void *__wrap_realloc(void *p, size_t size)
+{
+    return no_memory ? NULL : __real_realloc(p, size);
+}
+
 Test(report, nearest_rank_is_a_value_that_was_measured)
 {
     uint64_t v[200];
@@ -113,6 +122,10 @@ Test(report, unknown_and_negative_intervals_are_left_out)
     cr_assert_eq(report_latency(&q, &rows, &n, &err), 0);
     cr_expect(n == 1 && rows[0].count == 1 && rows[0].max_ms == 150);
     free(rows);
+    no_memory = true;
+    cr_expect_eq(report_latency(&q, &rows, &n, &err), -ADV_RESOURCE_EXHAUSTED);
+    cr_expect_str_eq(err.reason, "NO_MEMORY");
+    no_memory = false;
     q.fault_class = "no_such";
     cr_assert_eq(report_latency(&q, &rows, &n, &err), 0);
     cr_expect_eq(n, 0);
