@@ -277,7 +277,7 @@ int show_jobs(const struct screen *s, Advisor__V1__Job *const *v, size_t n)
 
 static int show_attempts(const struct screen *s, Advisor__V1__Attempt *const *v, size_t n)
 {
-    static const char *const heads[] = { "ATTEMPT", "STATE", "EXIT", "NODES", "STARTED", "RAN", "LOG", "RESUMED FROM",
+    static const char *const heads[] = { "ATTEMPT", "STATE", "EXIT", "NODES", "STARTED", "RAN", "LOG", "ACTIVITY", "RESUMED FROM",
                                          "LAST STEP", "CHECKPOINT", NULL };
     char w[SHOW_WORD_SIZE], t[TEXT_TIME_SIZE];
     ADV_AUTO_DONE(table) tab;
@@ -304,6 +304,7 @@ static int show_attempts(const struct screen *s, Advisor__V1__Attempt *const *v,
                             (unsigned long long) a->telemetry_dropped_bytes);
         table_cell(&tab, "%s%s%s%s", WORD(telemetry_state, a->telemetry, w), *a->telemetry_reason ? ": " : "",
                    a->telemetry_reason, left_out);
+        table_cell(&tab, "%s%s%s", WORD(activity, a->activity, w), *a->activity_reason ? ": " : "", a->activity_reason);
         table_cell(&tab, a->resumed_from_step ? "step %" PRIu64 : "-", a->resumed_from_step);
         table_cell(&tab, a->last_step ? "%" PRIu64 : "-", a->last_step);
         table_cell(&tab, a->last_checkpoint_step ? "%" PRIu64 : "-", a->last_checkpoint_step);

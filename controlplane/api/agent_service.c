@@ -373,8 +373,10 @@ static void session_half_close(struct api_call *call)
 static void push_unlink(struct agent_push *p)
 {
     logs_work_cancel(p->call->api, &p->work);
-    if (p->as)
+    if (p->as) {
         p->as->push = NULL;
+        logs_closed(p->call->api, p->group->cluster);
+    }
     p->as = NULL;
     p->msg = NULL;
 }

@@ -250,6 +250,7 @@ adv_must_check int api_word(const char *field, const char *word, size_t min, siz
 int logs_new(struct api *api);
 void logs_set_rules(struct api *api); /* api->rules is another set */
 void logs_opened(struct api *api, const char *cluster);
+void logs_closed(struct api *api, const char *cluster);
 void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, const char *stream,
                 uint64_t offset, const void *bytes, size_t len, uint64_t dropped, int64_t observe_us);
 /* Whole lines of somebody who is not the agent and counts no offsets; @stream is a name that no agent uses. False: there are

@@ -249,7 +249,7 @@ static void on_finding(void *ctx, const struct watcher_finding *f)
     struct finding_event *fe;
     struct event *ev;
 
-    if (f->type == WATCHER_NOTICE || (f->type == WATCHER_PROGRESS && (f->step < 0 || ls->pending > PENDING_MAX)))
+    if (f->type == WATCHER_NOTICE || (f->type == WATCHER_PROGRESS && ls->pending > PENDING_MAX))
         return; /* nothing rests on them */
     fe = ls->parked && ls->logs->n_parked >= PARKED_MAX ? NULL : calloc(1, sizeof(*fe));
     if (!fe) {
@@ -417,13 +417,87 @@ void logs_set_rules(struct api *api)
                 watcher_scan_set_rules(ls->scan, api->rules);
 }
 
+struct stream_event {
+    struct turn_event te;
+    char cluster[65];
+};
+
+static void stream_told(struct turn_event *te, const struct adv_err *err)
+{
+    (void) err; /* of a cluster that is another's by now */
+    free(ADV_CONTAINER_OF(te, struct stream_event, te));
+}
+
+/* Without the stream nothing that a job does is heard, so its silence means nothing. */
+static void tell_stream(struct api *api, const char *cluster, bool open)
+{
+    struct stream_event *se = api->stopping ? NULL : calloc(1, sizeof(*se));
+
+    if (!se)
+        return;
+    (void) snprintf(se->cluster, sizeof(se->cluster), "%s", cluster);
+    se->te.done = stream_told;
+    se->te.ev.type = EV_LOG_STREAM;
+    se->te.ev.cluster = se->cluster;
+    se->te.ev.principal = "watcher";
+    se->te.ev.u.log_stream.open = open;
+    turn_submit(api->turn, &se->te);
+}
+
+void logs_closed(struct api *api, const char *cluster)
+{
+    tell_stream(api, cluster, false);
+}
+
 void logs_opened(struct api *api, const char *cluster)
 {
     struct log_cluster *lc = cluster_get(api->logs, cluster, false);
     struct log_stream *ls;
 
+    tell_stream(api, cluster, true);
+
     for (ls = lc ? lc->streams : NULL; ls; ls = ls->hh.next)
         ls->scan = watcher_scan_free(ls->scan);
+}
+
+struct ranks_event {
+    struct turn_event te;
+    struct log_stream *ls;
+    char ranks[WATCHER_RANKS_SIZE];
+};
+
+static void ranks_told(struct turn_event *te, const struct adv_err *err)
+{
+    struct ranks_event *re = ADV_CONTAINER_OF(te, struct ranks_event, te);
+    struct log_stream *ls = re->ls;
+
+    (void) err; /* no such attempt any more */
+    free(re);
+    stream_unref(ls);
+}
+
+/* The log has fallen silent with some ranks behind the others. */
+static void tell_ranks(struct api *api, struct log_stream *ls)
+{
+    char ranks[WATCHER_RANKS_SIZE];
+    struct ranks_event *re;
+
+    if (api->stopping || !watcher_scan_behind(ls->scan, ranks) || !(re = calloc(1, sizeof(*re))))
+        return;
+    (void) snprintf(re->ranks, sizeof(re->ranks), "%s", ranks);
+    re->ls = ls;
+    re->te.done = ranks_told;
+    re->te.ev.type = EV_WITNESS;
+    re->te.ev.cluster = ls->cluster->name;
+    re->te.ev.principal = "watcher";
+    re->te.ev.u.witness.job_id = ls->job_id;
+    re->te.ev.u.witness.restart_count = ls->restart_count;
+    re->te.ev.u.witness.kind = WITNESS_RANKS_STOPPED;
+    re->te.ev.u.witness.holds = true;
+    re->te.ev.u.witness.source = "its log";
+    re->te.ev.u.witness.detail = re->ranks;
+    ls->refs++;
+    turn_submit(api->turn, &re->te);
 }
 
 static void stream_tick(struct logs *l, struct log_stream *ls, int64_t now_us)
@@ -433,8 +507,10 @@ static void stream_tick(struct logs *l, struct log_stream *ls, int64_t now_us)
     tell_shed(ls);
     if (!ls->finished && silent_us > SILENT_FINISH_US) {
         ls->finished = true;
-        if (ls->scan)
+        if (ls->scan) {
             watcher_scan_finish(ls->scan, adv_wall_us());
+            tell_ranks(l->api, ls);
+        }
     } else if (silent_us > IDLE_FREE_US && turn_ready(l->api->turn)) {
         const struct cluster *c = fleet_find_cluster(turn_fleet(l->api->turn), ls->cluster->name);
         const struct job *j = c ? fleet_find_job(c, ls->job_id) : NULL;

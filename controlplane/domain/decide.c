@@ -4,6 +4,7 @@
 
 #include "controlplane/domain/decide.h"
 #include "controlplane/domain/entries.h"
+#include "controlplane/domain/pulse.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -78,12 +79,19 @@ bool anomaly_weightier(const struct anomaly *a, const struct anomaly *b)
     return strcmp(str_or(a->rule), str_or(b->rule)) < 0;
 }
 
+/* A silence explains nothing but itself: it counts while the attempt runs, and with its second witness only. */
+static bool hang_stands(const struct anomaly *an)
+{
+    return an->status == ANOMALY_CONFIRMED && job_state_running(an->attempt->state);
+}
+
 const struct anomaly *decide_best_anomaly(const struct attempt *a)
 {
     const struct anomaly *an, *best = NULL;
 
     DL_FOREACH (a->anomalies, an)
-        if (an->status != ANOMALY_WITHDRAWN && !an->late && (!best || anomaly_weightier(an, best)))
+        if (an->status != ANOMALY_WITHDRAWN && !an->late && an->kind != ANOMALY_STRAGGLER &&
+            (!anomaly_of_rhythm(an) || hang_stands(an)) && (!best || anomaly_weightier(an, best)))
             best = an;
     return best;
 }
@@ -163,8 +171,8 @@ static uint32_t barren_attempts(const struct attempt *a)
         const struct attempt *t = j->attempts[i];
         if (t->unseen)
             continue;
-        if (t->last_checkpoint_step > best) {
-            best = t->last_checkpoint_step;
+        if (t->last_checkpoint_step > best || (t->last_checkpoint_step == 0 && t->checkpoints_seen > 0)) {
+            best = t->last_checkpoint_step > best ? t->last_checkpoint_step : best; /* or it saved, and did not say what */
             barren = 0;
         } else {
             barren++;
@@ -372,6 +380,8 @@ static void evidence_reason(struct decision *d, const struct anomaly *an)
     if (an->reported)
         reason(d, "reported", an->rule, "%s reported %s (%s): \"%.*s\".", str_or(an->reporter), class_words(an->fault_class),
                an->rule, (int) adv_utf8_cut(excerpt, strlen(excerpt), 120), excerpt);
+    else if (anomaly_of_rhythm(an))
+        reason(d, "silence", an->rule, "It stands still: %s.", str_or(an->status_reason));
     else if (an->rule)
         reason(d, "signature", an->rule, "The log shows %s (rule %s): \"%.*s\".", class_words(an->fault_class), an->rule,
                (int) adv_utf8_cut(excerpt, strlen(excerpt), 120), excerpt);

@@ -115,6 +115,7 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
     adv_auto_free char *named = named_nodes(in, ev);
     adv_auto_free char *nodes = blamed_nodes(in, a, ev->u.finding.blame, named);
     bool ended = job_state_terminal(a->state), fresh = false, late = ev->u.finding.outside && fleet_too_late(a);
+    int64_t left;
 
     DL_FOREACH (a->anomalies, t)
         if (!t->reported && adv_streq(str_or(t->rule), str_or(ev->u.finding.rule)))
@@ -171,6 +172,8 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
         fleet_anomaly_told(in, an, ev);
         return;
     }
+    an->sign_at = a->pulse ? a->pulse->signs : 0;
+    an->line_us = ev->now_us;
     if (fresh || (an->status == ANOMALY_WITHDRAWN && !ended)) {
         an->step_at = a->last_step;
         an->progress_after = an->regained = 0;
@@ -185,8 +188,19 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
     }
     if (ended && job_state_failed(a->state))
         fleet_judge_by(f, a, ev->now_us + f->cfg.policy.log_settle_us);
-    else if (!ended && (an->terminal || an->kind == ANOMALY_HANG) && fleet_is_last(a))
+    else if (!ended && an->terminal && fleet_is_last(a))
         fleet_judge_by(f, a, ev->now_us + f->cfg.policy.suspicion_grace_us);
+    else if (!ended && an->kind == ANOMALY_HANG && fleet_is_last(a) && (left = fleet_silence_left_us(f, in, a, ev)) >= 0)
+        fleet_judge_by(f, a, ev->now_us + left); /* the second witness, perhaps */
+}
+
+/* It does what its predecessor had not saved. Items and epochs are no position in the run: they count where nobody knows of
+ * any, and then new ones have to be seen. */
+static bool beyond(const struct attempt *a, const struct attempt *prev)
+{
+    if (a->has_steps)
+        return a->last_step > prev->last_checkpoint_step;
+    return a->steps_seen > 1 && prev->last_checkpoint_step == 0;
 }
 
 void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
@@ -194,13 +208,20 @@ void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a
     struct attempt *prev = attempt_prev(a);
     uint64_t step = ev->u.finding.step;
     struct anomaly *an;
-    bool store = false;
+    bool store = false, counts;
 
     switch (ev->u.finding.kind) {
     case FINDING_PROGRESS:
         store = a->steps_seen == 0 || a->finished_us;
+        if (ev->u.finding.unit == UNIT_STEP && !a->has_steps) { /* until now only other numbers were seen */
+            a->has_steps = true;
+            a->last_step = 0;
+            DL_FOREACH (a->anomalies, an)
+                an->step_at = 0;
+        }
+        counts = ev->u.finding.unit == UNIT_STEP || (!a->has_steps && ev->u.finding.unit != UNIT_NONE);
         DL_FOREACH (a->anomalies, an) {
-            if (an->status == ANOMALY_WITHDRAWN || !job_state_running(a->state))
+            if (an->status == ANOMALY_WITHDRAWN || !job_state_running(a->state) || !counts || anomaly_of_rhythm(an))
                 continue;
             if (step < a->last_step) {
                 an->regained = 0;
@@ -218,21 +239,26 @@ void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a
             }
         }
         a->steps_seen++;
-        a->last_step = step;
+        if (counts)
+            a->last_step = step;
         a->last_progress_us = ev->now_us;
         a->finished_us = 0;
+        fleet_pulse_sign(f, in, a, ev);
         /* advice to interrupt it falls with its reason */
         if (a->advice && a->advice->may_interrupt && a->advice->disposition == DISPOSITION_PENDING &&
             !decide_best_anomaly(a))
             fleet_decide_and_put(f, in, a, ev);
         break;
     case FINDING_CHECKPOINT:
-        if (step > a->last_checkpoint_step) {
+        fleet_pulse_sign(f, in, a, ev);
+        store = a->checkpoints_seen++ == 0 || step > a->last_checkpoint_step;
+        if (step > a->last_checkpoint_step)
             a->last_checkpoint_step = step;
-            store = true;
-        }
         break;
     case FINDING_RESUMED:
+        fleet_pulse_sign(f, in, a, ev);
+        if (step == 0)
+            break; /* from where, it does not say */
         a->resumed_from_step = step;
         store = true;
         /* a launcher that restarts inside the job begins lower: what comes after this step is progress again */
@@ -243,16 +269,17 @@ void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a
     case FINDING_FINISHED:
         store = !a->finished_us;
         a->finished_us = ev->now_us;
+        fleet_pulse_sign(f, in, a, ev);
         break;
     case FINDING_RECOVERED:
+        fleet_pulse_sign(f, in, a, ev);
         if (job_state_running(a->state))
             fleet_withdraw_all(in, a, ev, "the job deals with it itself");
         break;
     case FINDING_SIGNATURE:
         break;
     }
-    if (prev && !prev->unseen && !prev->ms.successor_productive_us && a->steps_seen > 0 &&
-        a->last_step > prev->last_checkpoint_step) {
+    if (prev && !prev->unseen && !prev->ms.successor_productive_us && beyond(a, prev)) {
         prev->ms.successor_productive_us = ev->now_us;
         fleet_touch_attempt(in, prev);
     }
@@ -281,6 +308,8 @@ static void set_telemetry(struct fleet *f, struct intents *in, struct attempt *a
     if (!ch)
         return;
     fleet_touch_attempt(in, a);
+    if (job_state_running(a->state))
+        fleet_pulse_look(f, in, a, ev);
     if (job_state_failed(a->state) && a->judge_at_us)
         fleet_judge_by(f, a, ev->now_us);
 }

@@ -250,6 +250,17 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
         if (a)
             fleet_apply_telemetry(f, in, a, ev);
         break;
+    case EV_LOG_STREAM:
+        fleet_apply_log_stream(f, in, c, ev);
+        break;
+    case EV_WITNESS:
+        a = fleet_find_attempt(f, c, ev->u.witness.job_id, ev->u.witness.restart_count);
+        if (!a)
+            return adv_err_set_reason(err, ADV_NOT_FOUND, "ATTEMPT_NOT_FOUND", "job %.40s: attempt %u is not known",
+                                      str_or(ev->u.witness.job_id), ev->u.witness.restart_count);
+        if (!fleet_switched_off(a->job))
+            fleet_apply_witness(f, in, a, ev);
+        break;
     case EV_LOG_SHED:
         a = fleet_find_attempt(f, c, ev->u.shed.job_id, ev->u.shed.restart_count);
         if (!a)

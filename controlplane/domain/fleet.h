@@ -53,6 +53,8 @@ enum event_type {
     EV_STATE_UPDATE,
     EV_FINDING,
     EV_TELEMETRY, /* what the agent says of a log */
+    EV_LOG_STREAM, /* the agent's stream of log bytes began or broke */
+    EV_WITNESS,    /* something says, or no longer, that an attempt stands still */
     EV_LOG_SHED,  /* bytes of a log that did not arrive, counted here; -ADV_NOT_FOUND when there is no such attempt yet */
     EV_ADVICE_STATUS,
     EV_ACTION,
@@ -120,6 +122,8 @@ struct node_obs {
 };
 
 enum finding_kind { FINDING_SIGNATURE, FINDING_PROGRESS, FINDING_CHECKPOINT, FINDING_RESUMED, FINDING_FINISHED, FINDING_RECOVERED };
+/* What the number of a progress line counts. */
+enum finding_unit { UNIT_STEP, UNIT_ITEM, UNIT_EPOCH, UNIT_NONE /* there is none: a sign of life */ };
 enum finding_blame { BLAME_NONE, BLAME_NODE, BLAME_REPORTER };
 
 struct event {
@@ -218,6 +222,9 @@ struct event {
             uint32_t restart_count;
             enum finding_kind kind;
             uint64_t step; /* progress, checkpoint, resumed; 0 unknown */
+            enum finding_unit unit; /* progress */
+            uint64_t total;         /* progress; 0 unknown */
+            uint32_t series;        /* progress: numbers of different series are never compared */
             /* signature */
             enum anomaly_kind anomaly;
             const char *rule;
@@ -244,6 +251,18 @@ struct event {
             const char *reason;
             uint64_t dropped_bytes;
         } telemetry;
+        struct {
+            bool open;
+        } log_stream;
+        struct {
+            const char *job_id;
+            uint32_t restart_count;
+            enum witness_kind kind;
+            bool holds;         /* false: no longer */
+            int64_t since_us;   /* wall clock; 0: now */
+            const char *source; /* who says so; at most 31 bytes are kept */
+            const char *detail; /* for people, or the ranks; at most 127 bytes are kept */
+        } witness;
         struct {
             const char *job_id;
             uint32_t restart_count;

@@ -10,6 +10,7 @@
 #define uthash_nonfatal_oom(e) ((void)(e))
 
 #include "controlplane/domain/fleet.h"
+#include "controlplane/domain/pulse.h"
 
 /* intents.c */
 void *fleet_grow(struct intents *in, void *v, size_t n, size_t *cap, size_t size);
@@ -81,6 +82,22 @@ struct attempt *fleet_find_attempt(struct fleet *f, struct cluster *c, const cha
 void fleet_anomaly_names(struct intents *in, struct anomaly *an, const char *named);
 /* Of the host list @named, which is not empty, what the attempt uses; NULL for none. */
 char *fleet_own_nodes(struct intents *in, const struct attempt *a, const char *named);
+
+/* pulse.c */
+/* A sign of life: a finding that is no signature. */
+void fleet_pulse_sign(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+/* Whether the attempt's log can be read, or its state, changed. */
+void fleet_pulse_look(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+void fleet_pulse_state(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+void fleet_apply_witness(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+/* Evidence of somebody outside that says, by the word of its kind, that the attempt stands still. */
+void fleet_evidence_witness(struct fleet *f, struct intents *in, struct attempt *a, const struct evidence *e,
+                            const struct event *ev);
+void fleet_apply_log_stream(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev);
+/* How long the attempt may still be silent by its own rhythm; -1: that is not known. */
+int64_t fleet_silence_left_us(const struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+/* A running attempt, whose time it is to be looked at. */
+void fleet_judge_silence(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 
 /* agents.c */
 void fleet_apply_hello(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev);

@@ -177,6 +177,8 @@ void fleet_anomaly_status(struct intents *in, struct anomaly *an, enum anomaly_s
     an->status_us = ev->now_us;
     (void) str_set(in, &an->status_reason, why);
     fleet_touch_anomaly(in, an);
+    if (anomaly_of_rhythm(an))
+        fleet_touch_attempt(in, an->attempt); /* its activity is another now */
     fleet_audit(in, an->attempt->job->cluster, ev, an->observe_us,
           s == ANOMALY_CONFIRMED   ? "anomaly.confirmed" :
           s == ANOMALY_WITHDRAWN   ? "anomaly.withdrawn" :
@@ -198,7 +200,7 @@ static void confirm_all(struct intents *in, struct attempt *a, const struct even
     struct anomaly *an;
 
     DL_FOREACH (a->anomalies, an)
-        if (an->status == ANOMALY_SUSPICION)
+        if (an->status == ANOMALY_SUSPICION && !anomaly_of_rhythm(an))
             fleet_anomaly_status(in, an, ANOMALY_CONFIRMED, ev, why);
     if (!a->ms.anomaly_confirmed_us) {
         a->ms.anomaly_confirmed_us = ev->now_us;
@@ -432,11 +434,12 @@ static void judge_failed(struct fleet *f, struct intents *in, struct attempt *a,
 static void judge_running(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
     const struct anomaly *an;
-    int64_t since = 0, due;
+    int64_t since = 0, due, left = fleet_silence_left_us(f, in, a, ev);
     bool user_fault = false;
 
+    fleet_judge_silence(f, in, a, ev);
     DL_FOREACH (a->anomalies, an)
-        if (an->status == ANOMALY_SUSPICION && (an->terminal || an->kind == ANOMALY_HANG)) {
+        if (an->status == ANOMALY_SUSPICION && an->terminal) {
             if (!since || an->record_us < since)
                 since = an->record_us;
             user_fault = user_fault || an->retryable == RETRYABLE_NO;
@@ -450,12 +453,14 @@ static void judge_running(struct fleet *f, struct intents *in, struct attempt *a
     if (a->job->cluster->maintenance_past_us > since)
         since = a->job->cluster->maintenance_past_us; /* and nobody works on the cluster */
     if (a->job->cluster->maintenance_until_us) {
-        fleet_judge_at(f, a, a->job->cluster->maintenance_until_us + f->cfg.policy.suspicion_grace_us);
+        fleet_judge_by(f, a, a->job->cluster->maintenance_until_us + f->cfg.policy.suspicion_grace_us);
         return;
     }
     due = since + f->cfg.policy.suspicion_grace_us;
+    if (left > 0 && due < ev->now_us + left)
+        due = ev->now_us + left; /* its own rhythm allows for more */
     if (ev->now_us < due) {
-        fleet_judge_at(f, a, due);
+        fleet_judge_by(f, a, due);
         return;
     }
     /* Silence is evidence only where the log is read in full and had shown progress before. */

@@ -192,6 +192,8 @@ void fleet_take_over(struct fleet *f, struct cluster *c, uint64_t epoch, int64_t
             fleet_judge_at(f, a, now_us);
         else if (job_state_running(a->state) && fleet_has_suspicion(a, true))
             fleet_judge_at(f, a, now_us + f->cfg.policy.suspicion_grace_us);
+        if (job_state_running(a->state) && a->rhythm_bound_us)
+            fleet_judge_by(f, a, now_us + f->cfg.policy.suspicion_grace_us);
         if (a->advice && advice_awaits_approval(a->advice))
             fleet_judge_by(f, a, fleet_approval_until(a->advice));
     }

@@ -587,6 +587,7 @@ void attempt_free(struct attempt *a)
     DL_FOREACH_SAFE(a->evidence, ev, ev_next)
         evidence_free(ev);
     advice_free(a->advice);
+    free(a->pulse);
     free(a->state_raw);
     free(a->nodes);
     free(a->telemetry_reason);

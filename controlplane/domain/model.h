@@ -88,6 +88,16 @@ enum { VERB_PRESERVE = 1, VERB_INTERRUPT = 2, VERB_CANCEL = 6 };
 enum approval { APPROVAL_NONE = 0, APPROVAL_APPROVED = 1, APPROVAL_REJECTED = 2 };
 enum verdict { VERDICT_NONE = 0, VERDICT_RIGHT = 1, VERDICT_WRONG = 2 };
 
+/* What says, independently of its log, that an attempt stands still; see pulse.h. */
+enum witness_kind {
+    WITNESS_NONE = 0,
+    WITNESS_DEVICE_IDLE,   /* power, SM or link activity of its devices; it has to be told again every few minutes */
+    WITNESS_IO_STOPPED,    /* no bytes read or written; the same */
+    WITNESS_WATCHDOG_LINE, /* somebody's watchdog spoke; a log line by a rule of kind hang is one by itself */
+    WITNESS_RANKS_STOPPED, /* ranks stand behind the others, further than ever before */
+    WITNESS_KIND_END_
+};
+
 /* Fencing number: (term, counter), term first. */
 struct epoch {
     uint64_t term;
@@ -283,6 +293,8 @@ struct anomaly {
     uint64_t step_at;            /* last step seen when it was opened */
     uint32_t progress_after;     /* new steps seen since */
     uint32_t regained;           /* runtime: of them, those seen after the steps had fallen back */
+    uint32_t sign_at;            /* runtime: signs of life before its newest line ... */
+    int64_t line_us;             /* runtime: ... and when that came */
     uint32_t repeats;            /* further lines of the same rule */
     uint64_t last_offset;        /* of the newest of them: an offset at or below it is read again, not news */
     uint64_t revision;
@@ -414,9 +426,13 @@ struct attempt {
     uint64_t dropped_bytes; /* as the agent counts them, or @shed_bytes if that is more */
     uint64_t shed_bytes;    /* gaps in what arrived */
     struct milestones ms;
-    uint64_t last_step;
+    uint64_t last_step; /* of the run; where it shows none, the last number that rose */
     uint64_t last_checkpoint_step;
     uint64_t resumed_from_step;
+    bool has_steps;            /* last_step is a step of the run */
+    uint32_t checkpoints_seen; /* complete ones, also those whose step nobody said */
+    int64_t rhythm_bound_us;   /* of its silence, as far as it was learned; 0: not known */
+    struct pulse *pulse;       /* runtime: pulse.h; NULL until it is needed */
     uint32_t steps_seen; /* progress lines, and reports; 0 = nothing learned */
     uint32_t steps_reported; /* of them, by somebody outside: they say nothing of the log */
     int64_t last_progress_us;
@@ -500,6 +516,8 @@ struct cluster {
     int64_t lease_us;      /* how long the newest grant may last: a replica with a shorter setting waits that long, too */
     int64_t taken_until_us; /* runtime: until then whoever owned the cluster before, or was granted its lease by it, may
                              * still be at work; nothing that happens here makes it shorter */
+    bool logs_down;        /* runtime: its agent's log stream is broken; false until one was seen to break */
+    int64_t logs_since_us; /* runtime: when that changed last */
     bool in_full;          /* a full snapshot is under way */
     bool digest_ok;        /* state complete and confirmed by digest */
     int64_t observe_us;

@@ -124,6 +124,7 @@ static void attempt_superseded(struct fleet *f, struct intents *in, struct attem
             a->ms.end_observed_us = ev->now_us;
         fleet_touch_attempt(in, a);
     }
+    fleet_pulse_state(f, in, a, ev);
     fleet_withdraw_all(in, a, ev, "a newer attempt took its place");
     if (ad && ad->disposition == DISPOSITION_PENDING && ad->actionability != ACTION_ACTIONABLE) {
         ad->disposition = DISPOSITION_SUPERSEDED;
@@ -198,6 +199,8 @@ static void apply_attempt(struct fleet *f, struct intents *in, struct job *j, co
     }
     if (ch)
         fleet_touch_attempt(in, a);
+    if (a->state != was)
+        fleet_pulse_state(f, in, a, ev);
     prev = attempt_prev(a);
     if (job_state_running(a->state) && prev && !prev->unseen && !prev->ms.successor_started_us) {
         prev->ms.successor_started_us = ev->now_us;

@@ -12,6 +12,8 @@ struct policy {
     int64_t fallback_delay_us;      /* failed state without a signature: anomaly only after this */
     int64_t shared_cause_window_us; /* causes that may be shared wait this long after the end */
     int64_t suspicion_grace_us;     /* signature + no progress for this long confirms on a running attempt */
+    int64_t unlearned_silence_us;   /* silence of an attempt whose rhythm is not known: 0 means nothing, ever; for logs that
+                                     * are judged afterwards, where it is known that nothing more came */
     int64_t min_runtime_blind_us;   /* unknown cause, no progress known: restart only if it ran this long */
     uint64_t valid_for_ms;
     uint32_t max_restarts;          /* when the job names none */

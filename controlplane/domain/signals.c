@@ -275,6 +275,7 @@ int fleet_apply_report_evidence(struct fleet *f, struct intents *in, struct clus
     DL_APPEND(a->evidence, e);
     a->n_evidence++;
     fleet_touch(in, RESOURCE_EVIDENCE, e, c);
+    fleet_evidence_witness(f, in, a, e, ev);
     fleet_audit(in, c, ev, observe_us, "signal.evidence", attempt_resource_name(a, name), "%s %s%s%s, excerpt %s", e->source,
                 e->kind, e->nodes ? " about " : "", str_or(e->nodes), e->excerpt_sha256 ? e->excerpt_sha256 : "none");
     return 0;
@@ -287,7 +288,8 @@ int fleet_apply_report_progress(struct fleet *f, struct intents *in, struct clus
                                          [FINDING_CHECKPOINT] = "signal.checkpoint",
                                          [FINDING_RESUMED] = "signal.resumed" };
     int64_t observe_us = ev->u.progress.observe_us, finished_us;
-    struct event as_log = *ev;
+    struct event as_log = { .type = EV_FINDING, .now_us = ev->now_us, .mono_us = ev->mono_us, .principal = ev->principal,
+                            .cluster = ev->cluster };
     char name[RESOURCE_NAME_MAX];
     struct attempt *a;
     int r;
@@ -296,15 +298,17 @@ int fleet_apply_report_progress(struct fleet *f, struct intents *in, struct clus
         (r = check_time(a, "observe_time", &observe_us, ev, err)) < 0)
         return r;
     finished_us = a->finished_us;
+    as_log.u.finding.kind = ev->u.progress.kind;
+    as_log.u.finding.step = ev->u.progress.step;
+    as_log.u.finding.observe_us = observe_us;
+    as_log.u.finding.outside = true;
     if (ev->u.progress.kind == FINDING_PROGRESS)
         a->steps_reported++;
     if (ev->u.progress.kind == FINDING_PROGRESS && ev->u.progress.step < a->last_step) {
         a->steps_seen++; /* a detector that lags behind the log: alive, but no step back */
         a->last_progress_us = ev->now_us;
+        fleet_pulse_sign(f, in, a, &as_log);
     } else {
-        as_log.u.finding.kind = ev->u.progress.kind;
-        as_log.u.finding.step = ev->u.progress.step;
-        as_log.u.finding.observe_us = observe_us;
         fleet_apply_progress(f, in, a, &as_log);
         a->finished_us = finished_us; /* the program's own word */
     }

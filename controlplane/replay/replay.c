@@ -252,6 +252,7 @@ static int begin(struct replay *r, struct adv_err *err)
     struct event telemetry = { .type = EV_TELEMETRY };
 
     policy_defaults(&cfg.policy);
+    cfg.policy.unlearned_silence_us = cfg.policy.suspicion_grace_us; /* the log is all there is: nothing more came */
     r->fleet = fleet_new(&cfg);
     if (!r->fleet)
         return no_memory(err);

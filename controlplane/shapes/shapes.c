@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One function a resource. Enums are cast: the assertions below keep the domain's numbers equal to the API's. */
 
+#include "controlplane/domain/pulse.h"
 #include "controlplane/shapes/internal.h"
 
 #include <stdarg.h>
@@ -15,6 +16,7 @@ SAME(JOB_REQUEUED, ADVISOR__V1__JOB_STATE__JOB_STATE_REQUEUED);
 SAME(JOB_CANCELLED, ADVISOR__V1__JOB_STATE__JOB_STATE_CANCELLED);
 SAME(JOB_COMPLETING, ADVISOR__V1__JOB_STATE__JOB_STATE_COMPLETING);
 SAME(TELEMETRY_LOST, ADVISOR__V1__TELEMETRY_STATE__TELEMETRY_STATE_LOST);
+SAME(ACTIVITY_SLOW, ADVISOR__V1__ACTIVITY__ACTIVITY_SLOW);
 SAME(ANOMALY_STRAGGLER, ADVISOR__V1__ANOMALY_KIND__ANOMALY_KIND_STRAGGLER);
 SAME(ANOMALY_WITHDRAWN, ADVISOR__V1__ANOMALY_STATUS__ANOMALY_STATUS_WITHDRAWN);
 SAME(DESIRED_DAG_RELEASED, ADVISOR__V1__DESIRED_STATE__DESIRED_STATE_DAG_RELEASED);
@@ -238,9 +240,11 @@ static Advisor__V1__Milestones *shape_milestones(struct adv_arena *ar, const str
 
 Advisor__V1__Attempt *shape_attempt(struct adv_arena *ar, const struct attempt *a)
 {
-    char name[RESOURCE_NAME_MAX];
+    char name[RESOURCE_NAME_MAX], why[ACTIVITY_WHY_MAX];
 
     MESSAGE(m, Advisor__V1__Attempt, advisor__v1__attempt__init);
+    m->activity = (Advisor__V1__Activity) attempt_activity(a, why);
+    m->activity_reason = adv_arena_strdup(ar, why);
     m->name = adv_arena_strdup(ar, attempt_resource_name(a, name));
     m->ref = shape_ref(ar, a);
     m->index = a->index;

@@ -102,6 +102,9 @@ static const struct field attempt_fields[] = {
     F(28, F_U64, attempt, shed_bytes),
     F(29, F_I64, attempt, finished_us),
     F(30, F_U32, attempt, steps_reported),
+    F(33, F_BOOL, attempt, has_steps),
+    F(34, F_U32, attempt, checkpoints_seen),
+    F(35, F_I64, attempt, rhythm_bound_us),
 };
 
 static const struct field anomaly_fields[] = {

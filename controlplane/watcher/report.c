@@ -13,13 +13,13 @@ static bool kind_of(const struct watcher_finding *f, enum finding_kind *ret)
         return true;
     case WATCHER_PROGRESS:
         *ret = FINDING_PROGRESS;
-        return f->step >= 0;
+        return true;
     case WATCHER_CHECKPOINT:
         *ret = FINDING_CHECKPOINT;
-        return f->step >= 0;
+        return true;
     case WATCHER_RESUMED:
         *ret = FINDING_RESUMED;
-        return f->step >= 0;
+        return true;
     case WATCHER_FINISHED:
         *ret = FINDING_FINISHED;
         return true;
@@ -73,6 +73,23 @@ static void fill_signature(struct watcher_report *r, const struct watcher_findin
                                                               "", ev);
 }
 
+static void fill_progress(const struct watcher_finding *f, struct event *ev)
+{
+    const struct watcher_rule *rule = f->rule;
+    uint32_t h = 2166136261U; /* FNV-1a: the same after a restart, too */
+
+    ev->u.finding.unit = f->step < 0                        ? UNIT_NONE :
+                         rule->unit == WATCHER_UNIT_STEP    ? UNIT_STEP :
+                         rule->unit == WATCHER_UNIT_EPOCH   ? UNIT_EPOCH :
+                                                              UNIT_ITEM;
+    ev->u.finding.total = f->total < 0 ? 0 : (uint64_t) f->total;
+    for (const char *p = rule->id; *p; p++)
+        h = (h ^ (unsigned char) *p) * 16777619U;
+    for (uint64_t t = ev->u.finding.total; t; t >>= 8) /* bars of one rule differ by their length */
+        h = (h ^ (uint32_t) (t & 0xff)) * 16777619U;
+    ev->u.finding.series = h;
+}
+
 bool watcher_report_fill(struct watcher_report *r, const struct watcher_finding *f, const char *version, struct event *ev)
 {
     enum finding_kind kind;
@@ -88,6 +105,8 @@ bool watcher_report_fill(struct watcher_report *r, const struct watcher_finding 
     ev->u.finding.observe_us = f->observe_wall_us;
     if (kind == FINDING_SIGNATURE)
         fill_signature(r, f, ev);
+    else if (kind == FINDING_PROGRESS)
+        fill_progress(f, ev);
     return true;
 }
 

@@ -20,7 +20,7 @@ struct watcher_report {
     char excerpt[WATCHER_EXCERPT_SIZE], sha[ADV_SHA256_HEX_SIZE];
 };
 
-/* False: the domain takes no events of this finding (notices, steps without a number). Otherwise the type and the
+/* False: the domain takes no events of this finding (notices). Otherwise the type and the
  * finding of @ev are set but for what says whose it is (cluster, job, restart count, stream); @ev borrows from @r.
  * @version is that of the rule set. Owner of @r: caller, watcher_report_done(). */
 bool watcher_report_fill(struct watcher_report *r, const struct watcher_finding *f, const char *version, struct event *ev);

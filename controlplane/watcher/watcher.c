@@ -25,6 +25,7 @@
 #include "common/utf8.h"
 #include "controlplane/watcher/engine.h"
 #include "controlplane/watcher/line.h"
+#include "controlplane/watcher/ranks.h"
 
 #define TRACEBACKS 8
 /* a traceback longer than this is not waited for: deep recursions print 100 kB */
@@ -73,6 +74,7 @@ struct watcher_scan {
     struct repeat *repeats; /* by rule; allocated with the first signature */
     uint16_t generation;    /* rises with progress */
     int64_t last_step;
+    struct ranks *ranks; /* allocated with the first step of a named rank */
     struct watcher_scan_stats stats;
 
     /* while a block is at the engine */
@@ -199,6 +201,15 @@ static bool worth_telling(struct watcher_scan *s, size_t rule, uint32_t *ret_cou
     return r->count <= REPEATS_SHOWN || (r->count & (r->count - 1)) == 0;
 }
 
+/* Without memory nobody is behind. */
+static void note_rank(struct watcher_scan *s, int rank, int64_t step)
+{
+    if (rank >= 0 && !s->ranks)
+        s->ranks = calloc(1, sizeof(*s->ranks));
+    if (s->ranks)
+        ranks_step(s->ranks, rank, step);
+}
+
 struct candidate {
     size_t rule;
     bool any;
@@ -223,6 +234,8 @@ static void tell(struct watcher_scan *s, enum watcher_finding_type type, const s
     f.step = number(cap[ENGINE_CAPTURE_STEP], MAX_STEP);
     f.total = number(cap[ENGINE_CAPTURE_TOTAL], MAX_STEP);
     if (type == WATCHER_PROGRESS) {
+        if (r->unit == WATCHER_UNIT_STEP && f.step >= 0)
+            note_rank(s, prefix->rank >= 0 ? prefix->rank : prefix->task, f.step);
         if (f.step >= 0 && !step_moved(s, (uint16_t) c->rule, f.step))
             return;
         s->generation++;
@@ -561,6 +574,7 @@ struct watcher_scan *watcher_scan_free(struct watcher_scan *s)
         free(s->node);
         free(s->carry);
         free(s->repeats);
+        free(s->ranks);
         free(s);
     }
     return NULL;
@@ -587,8 +601,14 @@ int64_t watcher_scan_last_step(const struct watcher_scan *s)
     return s->last_step;
 }
 
+bool watcher_scan_behind(struct watcher_scan *s, char ret_ranks[WATCHER_RANKS_SIZE])
+{
+    ret_ranks[0] = '\0';
+    return s->ranks && ranks_behind(s->ranks, ret_ranks, WATCHER_RANKS_SIZE);
+}
+
 size_t watcher_scan_memory(const struct watcher_scan *s)
 {
-    return sizeof(*s) + s->carry_cap + (s->node ? strlen(s->node) + 1 : 0) +
+    return sizeof(*s) + s->carry_cap + (s->ranks ? sizeof(*s->ranks) : 0) + (s->node ? strlen(s->node) + 1 : 0) +
            (s->repeats ? s->n_rules * sizeof(*s->repeats) : 0);
 }

@@ -106,6 +106,12 @@ const struct watcher_scan_stats *watcher_scan_stats(const struct watcher_scan *s
 /* The last step of the run, -1 before the first. */
 int64_t watcher_scan_last_step(const struct watcher_scan *scan);
 
+/* Which ranks stand behind the others, further than they ever were while the work went on: "3,5". To be asked when the
+ * stream has been silent for a while, since ranks do not print at the same moment. False: none, or no rank prints steps
+ * of its own. */
+#define WATCHER_RANKS_SIZE 128
+bool watcher_scan_behind(struct watcher_scan *scan, char ret_ranks[WATCHER_RANKS_SIZE]);
+
 /* Heap bytes of this scan, without the rule set. At most WATCHER_SCAN_MAX_BYTES. */
 size_t watcher_scan_memory(const struct watcher_scan *scan);
 #define WATCHER_SCAN_MAX_BYTES 32768

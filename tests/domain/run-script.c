@@ -15,6 +15,12 @@
  *         [comment=] [user=] [batch=0] [requeueable=0] [held=1] [inc=]
  *   log CLUSTER JOB/N signature rule= class= retryable= precedence= [terminal=0] [blame=node] [nodes=] [offset=] [kind=hang] [outside=1]
  *   log CLUSTER JOB/N progress|checkpoint|resumed STEP | log CLUSTER JOB/N finished|recovered
+ *         [unit=item|epoch|none] [total=] [series=]
+ *   steps CLUSTER JOB/N from= n= every=SECONDS [by=] [unit=] [total=] [series=]   progress again and again; attempts are
+ *         not printed, and time goes on to the last
+ *   witness CLUSTER JOB/N KIND [holds=0] [since=SECONDS] [source=] [detail=]
+ *   logstream CLUSTER up|down
+ *   activity CLUSTER JOB/N            what can be said of it
  *   telemetry CLUSTER JOB/N STATE [reason=]
  *   exclude CLUSTER NODE [reason=] [expire=SECONDS] | lift CLUSTER NODE [reason=]
  *   window CLUSTER [start=SECONDS] end=SECONDS | endwindow CLUSTER       ends the newest
@@ -34,6 +40,7 @@
 #include <utlist.h>
 
 #include "controlplane/domain/fleet.h"
+#include "controlplane/domain/pulse.h"
 
 #define WORDS_MAX 48
 
@@ -48,6 +55,7 @@ static size_t n_node_names;
 static const char *script;
 static int line_no;
 static uint64_t digest_then; /* when the agent went */
+static bool quiet; /* attempts are not printed */
 
 static void die(const char *what) __attribute__((noreturn));
 static void die(const char *what)
@@ -158,6 +166,8 @@ static void print_object(enum resource_kind kind, const void *o)
     }
     case RESOURCE_ATTEMPT: {
         const struct attempt *a = o;
+        if (quiet)
+            break;
         print("  attempt %s/%u %s%s%s", a->job->job_id, a->index, job_state_name(a->state), a->unseen ? " unseen" : "",
               a->telemetry == TELEMETRY_LOST ? " telemetry-lost" : "");
         if (a->steps_seen)
@@ -364,6 +374,15 @@ static enum finding_kind finding_of(const char *s)
     die("unknown finding");
 }
 
+static void take_numbers(struct event *ev)
+{
+    const char *unit = get("unit", "step");
+
+    ev->u.finding.unit = *unit == 's' ? UNIT_STEP : *unit == 'i' ? UNIT_ITEM : *unit == 'e' ? UNIT_EPOCH : UNIT_NONE;
+    ev->u.finding.total = (uint64_t) num("total", 0);
+    ev->u.finding.series = (uint32_t) num("series", 1);
+}
+
 static void do_log(struct event *ev)
 {
     const char *nodes = get("nodes", NULL), *r = get("retryable", "maybe"), *names[64];
@@ -378,6 +397,7 @@ static void do_log(struct event *ev)
     ev->u.finding.outside = num("outside", 0) != 0;
     if (ev->u.finding.kind != FINDING_SIGNATURE) {
         ev->u.finding.step = ev->u.finding.kind >= FINDING_FINISHED ? 0 : strtoull(word(5), NULL, 10);
+        take_numbers(ev);
     } else {
         ev->u.finding.anomaly = adv_streq(get("kind", "crash"), "hang") ? ANOMALY_HANG : ANOMALY_CRASH;
         ev->u.finding.rule = get("rule", "r");
@@ -400,6 +420,61 @@ static void do_log(struct event *ev)
     }
     apply(ev);
     (void) adv_hostlist_free(hl);
+}
+
+static void do_steps(const char *cluster)
+{
+    int64_t n = num("n", 1), from = num("from", 1), by = num("by", 1), at = now_us;
+    double every = strtod(get("every", "1"), NULL);
+    char job[32];
+
+    quiet = true;
+    for (int64_t i = 0; i < n; i++) {
+        struct event ev = { .type = EV_FINDING, .cluster = cluster };
+        run_until(at + (int64_t) ((double) i * every * 1e6));
+        job_and_index(word(3), job, &ev.u.finding.restart_count);
+        ev.u.finding.job_id = job;
+        ev.u.finding.kind = FINDING_PROGRESS;
+        ev.u.finding.observe_us = now_us;
+        ev.u.finding.step = (uint64_t) (from + i * by);
+        take_numbers(&ev);
+        apply(&ev);
+    }
+    quiet = false;
+}
+
+static void do_witness(struct event *ev)
+{
+    char job[32];
+
+    ev->type = EV_WITNESS;
+    job_and_index(word(3), job, &ev->u.witness.restart_count);
+    ev->u.witness.job_id = job;
+    for (int k = 0; k < WITNESS_KIND_END_; k++)
+        if (adv_streq(word(4), witness_name((enum witness_kind) k)))
+            ev->u.witness.kind = (enum witness_kind) k;
+    ev->u.witness.holds = num("holds", 1) != 0;
+    ev->u.witness.since_us = num("since", 0) * 1000000;
+    ev->u.witness.source = get("source", "prometheus");
+    ev->u.witness.detail = get("detail", "");
+    apply(ev);
+}
+
+static void do_activity(const char *cluster)
+{
+    static const char *const names[] = { "unknown", "learning", "moving", "silent", "slow" };
+    struct cluster *c = fleet_find_cluster(fleet, cluster);
+    char job[32], why[ACTIVITY_WHY_MAX];
+    uint32_t index;
+    struct job *j;
+    enum activity is;
+
+    job_and_index(word(3), job, &index);
+    j = c ? fleet_find_job(c, job) : NULL;
+    if (!j || !job_attempt(j, index))
+        die("no such attempt");
+    is = attempt_activity(job_attempt(j, index), why);
+    print("  activity %s: %s\n", names[is], why);
 }
 
 static const char *advice_name(const char *cluster, const char *job_index, char buf[RESOURCE_NAME_MAX])
@@ -651,7 +726,7 @@ static void do_config(void)
     } keys[] = {
         { "settle", &config.policy.log_settle_us },       { "fallback", &config.policy.fallback_delay_us },
         { "window", &config.policy.shared_cause_window_us }, { "grace", &config.policy.suspicion_grace_us },
-        { "blind", &config.policy.min_runtime_blind_us }, { "lease", &config.lease_us },
+        { "blind", &config.policy.min_runtime_blind_us }, { "unlearned", &config.policy.unlearned_silence_us }, { "lease", &config.lease_us },
     };
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(keys); i++)
@@ -713,6 +788,16 @@ static void run_line(void)
         do_state(&ev, num("full", 0) != 0);
     } else if (adv_streq(verb, "log")) {
         do_log(&ev);
+    } else if (adv_streq(verb, "steps")) {
+        do_steps(ev.cluster);
+    } else if (adv_streq(verb, "witness")) {
+        do_witness(&ev);
+    } else if (adv_streq(verb, "activity")) {
+        do_activity(ev.cluster);
+    } else if (adv_streq(verb, "logstream")) {
+        ev.type = EV_LOG_STREAM;
+        ev.u.log_stream.open = adv_streq(word(3), "up");
+        apply(&ev);
     } else if (adv_streq(verb, "telemetry")) {
         char job[32];
         ev.type = EV_TELEMETRY;

@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "controlplane/domain/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <utlist.h>
+
+/* A silence is looked at twice before it counts: what the control plane itself slept through, or what is on its way still,
+ * shows in between. */
+#define LOOK_AGAIN_US (60 * 1000000LL)
+#define FRESH_US      (300 * 1000000LL) /* a measurement says nothing of later */
+#define WEIGHT_MIN    50 /* percent: evidence of less says the contrary */
+#define HOLD_US       (120 * 1000000LL) /* a device may idle for a moment */
+#define PATIENCE      2                 /* times its bound: the first checkpoint may take long, devices idle meanwhile,
+                                         * and ranks wait for the one that saves; a watchdog would have to be wrong */
+#define PRECEDENCE    10                /* below every rule: it says that, and nothing of why */
+#define BOUND_EVERY   16                /* gaps between two stores of the bound */
+
+const char *witness_name(enum witness_kind k)
+{
+    static const char *const names[] = { "NONE", "DEVICE_IDLE", "IO_STOPPED", "WATCHDOG_LINE", "RANKS_STOPPED" };
+
+    return (size_t) k < ADV_ARRAY_LEN(names) ? names[k] : "?";
+}
+
+bool anomaly_of_rhythm(const struct anomaly *an)
+{
+    return adv_streq(str_or(an->reporter), PULSE_REPORTER);
+}
+
+static struct anomaly *ours(const struct attempt *a, const char *rule)
+{
+    struct anomaly *an;
+
+    DL_FOREACH (a->anomalies, an)
+        if (anomaly_of_rhythm(an) && adv_streq(str_or(an->rule), rule))
+            return an;
+    return NULL;
+}
+
+static bool open_one(const struct anomaly *an)
+{
+    return an && (an->status == ANOMALY_SUSPICION || an->status == ANOMALY_CONFIRMED);
+}
+
+/* "47 s", "12 min", "3 h". */
+static const char *span(int64_t us, char buf[24])
+{
+    int64_t s = us / 1000000;
+
+    if (s < 120)
+        (void) snprintf(buf, 24, "%" PRId64 " s", s);
+    else if (s < 7200)
+        (void) snprintf(buf, 24, "%" PRId64 " min", s / 60);
+    else
+        (void) snprintf(buf, 24, "%" PRId64 " h", s / 3600);
+    return buf;
+}
+
+/* Seconds for one step, as people say it. */
+static const char *pace(double us, char buf[24])
+{
+    if (us < 1e6)
+        (void) snprintf(buf, 24, "%.0f ms", us / 1e3);
+    else
+        (void) snprintf(buf, 24, us < 1e8 ? "%.1f s" : "%.0f s", us / 1e6);
+    return buf;
+}
+
+static struct anomaly *tell(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev,
+                            enum anomaly_kind kind, const char *rule)
+{
+    const struct anomaly candidate = { .status = ANOMALY_SUSPICION, .precedence = PRECEDENCE,
+                                       .rule = (char *) (uintptr_t) rule };
+    struct anomaly *an = ours(a, rule);
+
+    if (!an && fleet_make_room(in, a, &candidate) && (an = fleet_anomaly_add(f, in, a, ev))) {
+        an->kind = kind;
+        an->retryable = RETRYABLE_MAYBE;
+        an->precedence = PRECEDENCE;
+        (void) str_set(in, &an->fault_class, "unknown");
+        (void) str_set(in, &an->rule, rule);
+        (void) str_set(in, &an->reporter, PULSE_REPORTER);
+    }
+    if (an) {
+        an->observe_us = ev->now_us;
+        an->step_at = a->last_step;
+    }
+    return an;
+}
+
+/* ---- who listens ------------------------------------------------------------------------------------------------ */
+
+/* Since when what happens to the attempt is heard of, wall clock. */
+static int64_t listening_since(const struct attempt *a)
+{
+    const struct cluster *c = a->job->cluster;
+    int64_t since = c->agent_state_us;
+
+    if (c->maintenance_past_us > since)
+        since = c->maintenance_past_us;
+    if (c->logs_since_us > since)
+        since = c->logs_since_us;
+    if (a->pulse && a->pulse->listen_us > since)
+        since = a->pulse->listen_us;
+    return since;
+}
+
+static int64_t at_least(int64_t a, int64_t b)
+{
+    return a < b ? b : a;
+}
+
+/* Silence would be heard. */
+static bool heard(const struct attempt *a)
+{
+    const struct cluster *c = a->job->cluster;
+
+    return a->state == JOB_RUNNING && a->telemetry == TELEMETRY_COMPLETE && c->agent_state == AGENT_CONNECTED &&
+           c->digest_ok && !c->logs_down && !c->maintenance_until_us;
+}
+
+static int64_t bound(const struct fleet *f, const struct attempt *a)
+{
+    int64_t floor_us = f->cfg.policy.suspicion_grace_us, b = a->pulse ? rhythm_bound_us(&a->pulse->rhythm, floor_us) : 0;
+
+    if (!b && a->rhythm_bound_us && !a->finished_us) { /* learned elsewhere, and not all that was known was stored */
+        b = a->rhythm_bound_us > 2 * floor_us ? a->rhythm_bound_us : 2 * floor_us;
+        if (a->pulse && a->pulse->rhythm.finished)
+            b = 0;
+    }
+    if (!b && !a->finished_us)
+        b = f->cfg.policy.unlearned_silence_us;
+    return b;
+}
+
+/* How long the attempt has been silent; 0 when nobody can say. */
+static int64_t silent_for(struct attempt *a, const struct event *ev)
+{
+    int64_t since_us = listening_since(a), silence_us;
+
+    if (!a->pulse || !a->pulse->rhythm.sign_us || !heard(a))
+        return 0;
+    if (a->pulse->outside_us > since_us)
+        since_us = a->pulse->outside_us;
+    silence_us = since_us > a->pulse->sign_us ? ev->now_us - since_us : ev->mono_us - a->pulse->rhythm.sign_us;
+    return silence_us > 0 ? silence_us : 0;
+}
+
+static bool is_sign(const struct event *ev)
+{
+    return ev->type == EV_FINDING && ev->u.finding.kind != FINDING_SIGNATURE;
+}
+
+static struct pulse *pulse_get(struct intents *in, struct attempt *a, const struct event *ev)
+{
+    if (a->pulse)
+        return a->pulse;
+    a->pulse = calloc(1, sizeof(*a->pulse));
+    if (!a->pulse) {
+        in->oom = true;
+        return NULL;
+    }
+    rhythm_init(&a->pulse->rhythm, a->start_unix * 1000000);
+    if (a->steps_seen > 0 && !is_sign(ev)) { /* from the store: silence begins when somebody begins to listen */
+        a->pulse->rhythm.sign_us = ev->mono_us;
+        a->pulse->sign_us = ev->now_us;
+        rhythm_break(&a->pulse->rhythm);
+    }
+    return a->pulse;
+}
+
+int64_t fleet_silence_left_us(const struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    int64_t b = bound(f, a), left;
+
+    if (!b || a->steps_seen == 0 || !pulse_get(in, a, ev))
+        return -1;
+    left = b - silent_for(a, ev);
+    return left > 0 ? left : 0;
+}
+
+/* ---- signs ------------------------------------------------------------------------------------------------------ */
+
+/* The attempt moves: its silence is over, and with it what rested on it. */
+static void silence_over(struct intents *in, struct attempt *a, const struct event *ev, const char *why)
+{
+    struct anomaly *an = ours(a, PULSE_SILENCE), *t;
+    bool confirmed = an && an->status == ANOMALY_CONFIRMED;
+
+    if (!open_one(an))
+        return;
+    fleet_anomaly_status(in, an, ANOMALY_WITHDRAWN, ev, why);
+    DL_FOREACH (a->anomalies, t)
+        if (confirmed && t->kind == ANOMALY_HANG && t->status == ANOMALY_CONFIRMED && !t->terminal)
+            fleet_anomaly_status(in, t, ANOMALY_WITHDRAWN, ev, why);
+}
+
+static void judge_pace(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    struct anomaly *an = ours(a, PULSE_SLOW);
+    const struct witness *behind = &a->pulse->witness[WITNESS_RANKS_STOPPED];
+    struct rhythm_pace p;
+    char usual[24], now[24];
+
+    rhythm_pace(&a->pulse->rhythm, &p);
+    if (p.slow == open_one(an))
+        return;
+    if (!p.slow) {
+        fleet_anomaly_status(in, an, ANOMALY_WITHDRAWN, ev, "its pace is what it was, or it began anew");
+        return;
+    }
+    an = tell(f, in, a, ev, ANOMALY_STRAGGLER, PULSE_SLOW);
+    if (!an)
+        return;
+    if (behind->holds)
+        (void) str_set(in, &an->ranks, behind->detail);
+    fleet_str_take(&an->excerpt, fleet_strf(in, "%s each, where %s was usual", pace(p.now_us, now), pace(p.usual_us, usual)));
+    fleet_anomaly_status(in, an, ANOMALY_CONFIRMED, ev, str_or(an->excerpt));
+}
+
+void fleet_pulse_sign(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    static const enum rhythm_sign_kind units[] = { RHYTHM_STEP, RHYTHM_ITEM, RHYTHM_EPOCH };
+    struct rhythm_sign s = { .series = ev->u.finding.series, .count = (int64_t) ev->u.finding.step,
+                             .total = ev->u.finding.total ? (int64_t) ev->u.finding.total : -1,
+                             .mono_us = ev->mono_us, .observe_us = ev->u.finding.observe_us };
+    struct pulse *p = job_state_running(a->state) ? pulse_get(in, a, ev) : NULL;
+    int64_t b;
+
+    if (!p)
+        return;
+    if (ev->u.finding.outside) { /* it moves; but the rhythm is that of its log */
+        p->outside_us = ev->now_us;
+        p->signs++;
+        silence_over(in, a, ev, "the attempt went on");
+        return;
+    }
+    switch (ev->u.finding.kind) {
+    case FINDING_PROGRESS:
+        s.kind = units[ev->u.finding.unit <= UNIT_EPOCH ? ev->u.finding.unit : UNIT_ITEM];
+        break;
+    case FINDING_CHECKPOINT:
+        s.kind = RHYTHM_CHECKPOINT;
+        break;
+    case FINDING_RESUMED:
+    case FINDING_RECOVERED: /* what follows is a start */
+        s.kind = RHYTHM_RESUMED;
+        break;
+    case FINDING_FINISHED:
+        s.kind = RHYTHM_FINISHED;
+        break;
+    case FINDING_SIGNATURE:
+    default:
+        return;
+    }
+    if (!heard(a) || listening_since(a) > p->sign_us)
+        rhythm_break(&p->rhythm);
+    rhythm_sign(&p->rhythm, &s);
+    p->sign_us = ev->now_us;
+    p->signs++;
+    silence_over(in, a, ev, "the attempt went on");
+    judge_pace(f, in, a, ev);
+    b = bound(f, a);
+    if (b && fleet_is_last(a))
+        fleet_judge_by(f, a, ev->now_us + b);
+    if (rhythm_usual_us(&p->rhythm) && (p->bound_of == 0 || p->rhythm.n_gaps - p->bound_of >= BOUND_EVERY)) {
+        p->bound_of = p->rhythm.n_gaps;
+        a->rhythm_bound_us = rhythm_bound_us(&p->rhythm, 0); /* stored with the next step */
+    }
+}
+
+/* ---- witnesses -------------------------------------------------------------------------------------------------- */
+
+static void take_witness(struct fleet *f, struct intents *in, struct attempt *a, enum witness_kind kind,
+                         const struct witness *is, const struct event *ev)
+{
+    struct pulse *p = job_state_running(a->state) ? pulse_get(in, a, ev) : NULL;
+    struct witness *w;
+    int64_t since_us;
+
+    if (!p || kind <= WITNESS_NONE || kind >= WITNESS_KIND_END_)
+        return;
+    w = &p->witness[kind];
+    since_us = w->holds && is->holds                                  ? w->since_us :
+               is->since_us > 0 && is->since_us < ev->now_us          ? is->since_us :
+                                                                        ev->now_us;
+    *w = *is;
+    w->since_us = since_us;
+    w->seen_us = ev->now_us;
+    if (open_one(ours(a, PULSE_SILENCE)))
+        fleet_judge_by(f, a, ev->now_us);
+}
+
+void fleet_apply_witness(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    struct witness w = { .holds = ev->u.witness.holds, .since_us = ev->u.witness.since_us };
+
+    (void) snprintf(w.source, sizeof(w.source), "%s", str_or(ev->u.witness.source));
+    (void) snprintf(w.detail, sizeof(w.detail), "%s", str_or(ev->u.witness.detail));
+    take_witness(f, in, a, ev->u.witness.kind, &w, ev);
+}
+
+void fleet_evidence_witness(struct fleet *f, struct intents *in, struct attempt *a, const struct evidence *e,
+                            const struct event *ev)
+{
+    static const char *const words[] = { "", "device-idle", "io-stopped", "watchdog", "ranks-stopped" };
+    struct witness w = { .holds = e->weight_percent >= WEIGHT_MIN, .since_us = e->window_start_us };
+
+    if (e->observe_us && ev->now_us - e->observe_us > FRESH_US)
+        return; /* of a time that may be over */
+    (void) snprintf(w.source, sizeof(w.source), "%s", str_or(e->source));
+    (void) snprintf(w.detail, sizeof(w.detail), "%s", str_or(e->summary ? e->summary : e->ranks));
+    for (int k = WITNESS_NONE + 1; k < WITNESS_KIND_END_; k++)
+        if (adv_streq(str_or(e->kind), words[k]))
+            take_witness(f, in, a, (enum witness_kind) k, &w, ev);
+}
+
+/* It came after the last sign, and since then all is heard: what nobody heard may have been a sign. */
+static bool barks(const struct attempt *a, const struct anomaly *an)
+{
+    return an->kind == ANOMALY_HANG && !anomaly_of_rhythm(an) && an->status != ANOMALY_WITHDRAWN &&
+           an->sign_at == a->pulse->signs && an->line_us >= listening_since(a);
+}
+
+/* A line of a rule of kind hang. */
+static struct anomaly *watchdog(const struct attempt *a)
+{
+    struct anomaly *an;
+
+    DL_FOREACH (a->anomalies, an)
+        if (barks(a, an))
+            return an;
+    return NULL;
+}
+
+/* What else says that it stands still; NULL for nothing, then *@ret_later may say when to look again. @silence_us of
+ * @bound_us is what it has been. */
+static char *second_witness(struct intents *in, struct attempt *a, const struct event *ev, int64_t silence_us,
+                            int64_t bound_us, int64_t *ret_later)
+{
+    int64_t wait_us = rhythm_knows_pauses(&a->pulse->rhythm) ? 0 : PATIENCE * bound_us - silence_us;
+    static const char *const words[] = { "", "its devices are idle", "it neither reads nor writes", "a watchdog spoke",
+                                         "ranks stand behind the others" };
+    const struct anomaly *dog = watchdog(a);
+    int64_t heard_us = at_least(at_least(a->pulse->sign_us, a->pulse->outside_us), listening_since(a));
+
+    *ret_later = 0;
+    if (dog)
+        return fleet_strf(in, "a watchdog spoke (rule %s)", str_or(dog->rule));
+    for (int k = WITNESS_NONE + 1; k < WITNESS_KIND_END_; k++) {
+        const struct witness *w = &a->pulse->witness[k];
+        bool measured = k == WITNESS_DEVICE_IDLE || k == WITNESS_IO_STOPPED;
+        int64_t since = at_least(w->since_us, a->pulse->sign_us);
+        if (!w->holds || w->seen_us < heard_us || (measured && ev->now_us - w->seen_us > FRESH_US))
+            continue;
+        if (k != WITNESS_WATCHDOG_LINE && wait_us > 0) {
+            *ret_later = ev->now_us + wait_us;
+            continue;
+        }
+        if (measured && w->seen_us - since < HOLD_US)
+            continue; /* it will be told again */
+        return fleet_strf(in, "%s (%s%s%s)", words[k], w->source, *w->detail ? ": " : "", w->detail);
+    }
+    return NULL;
+}
+
+/* ---- judgement -------------------------------------------------------------------------------------------------- */
+
+static void confirm_hang(struct fleet *f, struct intents *in, struct attempt *a, struct anomaly *silence, const char *second,
+                         const struct event *ev)
+{
+    adv_auto_free char *why = fleet_strf(in, "%s; and %s", str_or(silence->excerpt), second);
+    struct anomaly *an;
+
+    DL_FOREACH (a->anomalies, an)
+        if (barks(a, an))
+            fleet_anomaly_status(in, an, ANOMALY_CONFIRMED, ev, str_or(silence->excerpt));
+    fleet_anomaly_status(in, silence, ANOMALY_CONFIRMED, ev, str_or(why));
+    if (!a->ms.anomaly_confirmed_us) {
+        a->ms.anomaly_confirmed_us = ev->now_us;
+        fleet_touch_attempt(in, a);
+    }
+    fleet_decide_and_put(f, in, a, ev);
+}
+
+static bool user_fault(const struct attempt *a)
+{
+    const struct anomaly *an;
+
+    DL_FOREACH (a->anomalies, an)
+        if (an->status != ANOMALY_WITHDRAWN && an->retryable == RETRYABLE_NO)
+            return true;
+    return false;
+}
+
+void fleet_judge_silence(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    int64_t left = fleet_silence_left_us(f, in, a, ev), silence = left < 0 ? 0 : silent_for(a, ev), later;
+    struct anomaly *an = ours(a, PULSE_SILENCE);
+    adv_auto_free char *second = NULL;
+    char lasted[24], usual[24], longest[24];
+    bool fresh;
+
+    if (left < 0)
+        return;
+    if (!heard(a)) {
+        if (an && an->status == ANOMALY_SUSPICION)
+            fleet_anomaly_status(in, an, ANOMALY_WITHDRAWN, ev, "it is not known whether it is silent");
+        fleet_judge_by(f, a, at_least(ev->now_us, a->job->cluster->maintenance_until_us) + bound(f, a));
+        return;
+    }
+    if (left > 0) {
+        if (an && an->status == ANOMALY_SUSPICION)
+            fleet_anomaly_status(in, an, ANOMALY_WITHDRAWN, ev, "nobody listened meanwhile: its silence counts anew");
+        fleet_judge_by(f, a, ev->now_us + left);
+        return;
+    }
+    if (an && an->status == ANOMALY_CONFIRMED)
+        return;
+    fresh = !open_one(an);
+    if (fresh) {
+        an = tell(f, in, a, ev, ANOMALY_HANG, PULSE_SILENCE);
+        if (!an)
+            return;
+        if (rhythm_usual_us(&a->pulse->rhythm))
+            fleet_str_take(&an->excerpt, fleet_strf(in, "no sign for %s, where one every %s was usual%s%s", span(silence, lasted),
+                                                    span(rhythm_usual_us(&a->pulse->rhythm), usual),
+                                                    rhythm_longest_us(&a->pulse->rhythm) ? " and the longest pause was " : "",
+                                                    rhythm_longest_us(&a->pulse->rhythm) ?
+                                                        span(rhythm_longest_us(&a->pulse->rhythm), longest) : ""));
+        else
+            fleet_str_take(&an->excerpt, fleet_strf(in, "no sign for %s, more than its rhythm allowed before", span(silence, lasted)));
+        an->status = ANOMALY_WITHDRAWN; /* so that the change below is one */
+        fleet_anomaly_status(in, an, ANOMALY_SUSPICION, ev, str_or(an->excerpt));
+        if (!a->ms.first_suspicion_us) {
+            a->ms.first_suspicion_us = ev->now_us;
+            fleet_touch_attempt(in, a);
+        }
+    }
+    if (user_fault(a))
+        return; /* its owner's program has a fault of its own: that is for its end to show */
+    second = second_witness(in, a, ev, silence, bound(f, a), &later);
+    if (!second) {
+        if (later > ev->now_us)
+            fleet_judge_by(f, a, later);
+        return;
+    }
+    if (ev->now_us - an->status_us < LOOK_AGAIN_US)
+        fleet_judge_by(f, a, an->status_us + LOOK_AGAIN_US);
+    else
+        confirm_hang(f, in, a, an, second, ev);
+}
+
+void fleet_pulse_look(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    struct anomaly *an = ours(a, PULSE_SILENCE);
+
+    if (a->pulse) {
+        rhythm_break(&a->pulse->rhythm);
+        a->pulse->listen_us = ev->now_us;
+    }
+    if (an && an->status == ANOMALY_SUSPICION && !heard(a))
+        fleet_anomaly_status(in, an, ANOMALY_WITHDRAWN, ev, "it is not known whether it is silent");
+    if (bound(f, a) && heard(a) && fleet_is_last(a))
+        fleet_judge_by(f, a, ev->now_us + bound(f, a));
+}
+
+void fleet_pulse_state(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    struct anomaly *an;
+
+    if (job_state_terminal(a->state)) {
+        DL_FOREACH (a->anomalies, an)
+            if (anomaly_of_rhythm(an) && an->status == ANOMALY_SUSPICION)
+                fleet_anomaly_status(in, an, ANOMALY_WITHDRAWN, ev, "the attempt ended: other evidence says how");
+        free(a->pulse);
+        a->pulse = NULL;
+        return;
+    }
+    fleet_pulse_look(f, in, a, ev);
+}
+
+void fleet_apply_log_stream(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev)
+{
+    struct attempt *a, *next;
+
+    c->logs_down = !ev->u.log_stream.open;
+    c->logs_since_us = ev->now_us;
+    DL_FOREACH_SAFE2 (c->judged, a, next, judge_next)
+        if (job_state_running(a->state))
+            fleet_judge_by(f, a, ev->now_us);
+    (void) in;
+}
+
+/* ---- for people ------------------------------------------------------------------------------------------------- */
+
+static enum activity say(char *why, enum activity as, const char *text)
+{
+    (void) snprintf(why, ACTIVITY_WHY_MAX, "%s", text);
+    return as;
+}
+
+enum activity attempt_activity(const struct attempt *a, char why[ACTIVITY_WHY_MAX])
+{
+    const struct cluster *c = a->job->cluster;
+    const struct anomaly *silence = ours(a, PULSE_SILENCE), *slow = ours(a, PULSE_SLOW);
+    char usual[24];
+    int64_t gap_us;
+
+    why[0] = '\0';
+    if (!job_state_running(a->state) || a->unseen)
+        return ACTIVITY_UNKNOWN;
+    if (a->state != JOB_RUNNING)
+        return say(why, ACTIVITY_UNKNOWN, "it is suspended or about to end");
+    if (c->agent_state != AGENT_CONNECTED || c->logs_down)
+        return say(why, ACTIVITY_UNKNOWN, c->logs_down ? "its log does not arrive" : "its cluster's agent is away");
+    if (a->telemetry != TELEMETRY_COMPLETE) {
+        (void) snprintf(why, ACTIVITY_WHY_MAX, "its log is %s%s%s",
+                        a->telemetry == TELEMETRY_UNSET  ? "not reported yet" :
+                        a->telemetry == TELEMETRY_LOST   ? "not readable" :
+                                                           "not read in full",
+                        a->telemetry_reason ? ": " : "", str_or(a->telemetry_reason));
+        return ACTIVITY_UNKNOWN;
+    }
+    if (open_one(silence))
+        return say(why, ACTIVITY_SILENT, str_or(silence->status_reason));
+    if (open_one(slow))
+        return say(why, ACTIVITY_SLOW, str_or(slow->status_reason));
+    if (a->steps_seen == 0)
+        return say(why, ACTIVITY_UNKNOWN, "its log has shown no line that is known as progress");
+    if (a->finished_us || (a->pulse && a->pulse->rhythm.finished))
+        return say(why, ACTIVITY_UNKNOWN, "the program said that its work is done");
+    gap_us = a->pulse ? rhythm_usual_us(&a->pulse->rhythm) : 0;
+    if (!gap_us && !a->rhythm_bound_us)
+        return say(why, ACTIVITY_LEARNING, "its rhythm is not known yet: silence would not be noticed");
+    if (!gap_us)
+        return say(why, ACTIVITY_MOVING, "nothing speaks against it");
+    (void) snprintf(why, ACTIVITY_WHY_MAX, "a sign of progress comes about every %s", span(gap_us, usual));
+    return ACTIVITY_MOVING;
+}

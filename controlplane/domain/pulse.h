@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CONTROLPLANE_DOMAIN_PULSE_H
+#define CONTROLPLANE_DOMAIN_PULSE_H
+
+/* Whether a running attempt moves. Its signs of life go into its rhythm (rhythm.h); what comes of it is at most two
+ * anomalies, told by reporter "rhythm":
+ *
+ *  rule             kind       opened                                            then
+ *  rhythm-silence   hang       silence beyond the attempt's own rhythm           CONFIRMED with a second witness, and only
+ *                              (SUSPICION: shown, and nothing rests on it)       then acted upon; WITHDRAWN by any sign
+ *  rhythm-slow      straggler  slow for long, measured by itself (CONFIRMED)     WITHDRAWN when the pace is back; never
+ *                                                                                acted upon
+ *
+ * Witnesses are what says independently of its log that an attempt stands still, see enum witness_kind. That devices are
+ * busy is none, and nothing that they are not is taken from it either: collectives spin.
+ *
+ * Where nobody listens nothing is silent. No silence is counted while the agent is away or its log stream is down, while
+ * the log is not read in full, in a maintenance window, or while the attempt is suspended; after each of them it begins
+ * anew. An attempt that showed no rhythm yet is never silent.
+ *
+ * Memory: one struct pulse for each running attempt that showed progress. It is not stored; of the rhythm the bound is
+ * (attempt.rhythm_bound_us), so that another replica can judge what began to hang before it came. Pure. */
+
+#include "controlplane/domain/model.h"
+#include "controlplane/domain/rhythm.h"
+
+#define PULSE_REPORTER "rhythm"
+#define PULSE_SILENCE  "rhythm-silence"
+#define PULSE_SLOW     "rhythm-slow"
+
+struct witness {
+    bool holds;
+    int64_t since_us, seen_us; /* wall clock */
+    char source[32];
+    char detail[128];
+};
+
+struct pulse {
+    struct rhythm rhythm;
+    int64_t sign_us;   /* wall clock: newest sign */
+    int64_t outside_us; /* wall clock: newest sign that came from somebody outside; no part of the rhythm */
+    int64_t listen_us; /* wall clock: since when the attempt runs on after it was stopped */
+    uint32_t signs;
+    uint32_t bound_of; /* gaps that the stored bound was made of */
+    struct witness witness[WITNESS_KIND_END_];
+};
+
+const char *witness_name(enum witness_kind k); /* "DEVICE_IDLE" */
+
+/* Ours, made from the rhythm. */
+bool anomaly_of_rhythm(const struct anomaly *an);
+
+/* What can be said of an attempt that runs. Numbers are those of the API. */
+enum activity {
+    ACTIVITY_UNKNOWN = 0, /* not running, not readable, or nobody listens */
+    ACTIVITY_LEARNING = 1,
+    ACTIVITY_MOVING = 2,
+    ACTIVITY_SILENT = 3, /* beyond its own rhythm */
+    ACTIVITY_SLOW = 4,
+};
+/* With one sentence why, into @ret_why (for ACTIVITY_UNKNOWN of an attempt that does not run: ""). */
+#define ACTIVITY_WHY_MAX 256
+enum activity attempt_activity(const struct attempt *a, char ret_why[ACTIVITY_WHY_MAX]);
+
+#endif
