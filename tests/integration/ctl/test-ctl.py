@@ -179,8 +179,10 @@ def text_from_clusters_cannot_play_with_the_terminal():
         assert "\x1b" not in out and "\u202e" not in out, repr(out)
         assert "\\x1b[2J\\nevil\\u{202e}" in out, repr(out)
     assert json.loads(ctl("jobs", "--cluster", "evil", "-o", "json"))["jobs"][0]["displayName"].startswith("\x1b[2J\nevil")
-    ctl("mode", "evil", "observe", "--reason", "red \x1b[31m alert")
-    assert "\x1b" not in ctl("audit", "--cluster", "evil")
+    ctl("mode", "evil", "observe", "--reason", "red \x1b[31m alert", rc=1, err=["TEXT_MALFORMED", "reason"])
+    ctl("mode", "evil", "observe", "--reason", "turned \u202e round")  # no control character, but it plays all the same
+    out = ctl("audit", "--cluster", "evil")
+    assert "\u202e" not in out and "turned \\u{202e} round" in out, repr(out)
     a.close()
 
 
