@@ -167,7 +167,7 @@ static int do_restore(struct tool *t)
 {
     struct store_config from = { .url = t->what };
     struct image *im = NULL;
-    struct adv_err err = { 0 }, ignored = { 0 };
+    struct adv_err err = { 0 };
     uint64_t objects, there = 0, term;
     int r;
 
@@ -179,9 +179,15 @@ static int do_restore(struct tool *t)
         (void) image_close(im);
         return fail(t, &err);
     }
-    /* above both, if what is there can still be read */
-    if (image_look(&t->cfg, &objects, &there, &ignored) < 0)
+    /* Above both, if what is there can still be read. Only of what is broken nothing need be known: else the old term, which
+     * agents and tokens may have, could come again. */
+    r = image_look(&t->cfg, &objects, &there, &err);
+    if (r == -ADV_DATA_LOSS)
         there = 0;
+    else if (r < 0) {
+        (void) image_close(im);
+        return fail(t, &err);
+    }
     term = (there > image_info(im)->term ? there : image_info(im)->term) + 1;
     r = image_write(im, &t->cfg, term, &err);
     if (r == 0) {

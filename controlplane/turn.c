@@ -23,6 +23,8 @@
 #define TURN_MAX_CHANGES 20000 /* a turn takes no further event beyond: one transaction stays some megabytes */
 #define RELOAD_RETRY_MS 1000
 #define POLL_MS         200 /* how old what other replicas wrote may be here */
+/* Older than this, and the process or the host has stood still: nothing is answered before the store was asked again. */
+#define FRESH_MAX_US    (2 * 1000000LL)
 
 enum turn_state { TURN_IDLE, TURN_COMMITTING, TURN_POLLING, TURN_OFFLINE, TURN_STOPPED };
 
@@ -55,6 +57,8 @@ struct turn {
     uv_timer_t retry;
     uv_timer_t poll; /* shared stores */
     bool poll_again; /* there was more than one answer holds */
+    int64_t asked_us; /* when the load, poll or commit under way was sent, by CLOCK_BOOTTIME */
+    int64_t fresh_us; /* shared stores: memory is what the store was at that time, or later */
     bool failing;        /* turn_fail() was called */
     struct adv_err fail;
     uint64_t commit_seq; /* of the turn's first change, while what came before it is being read */
@@ -172,6 +176,7 @@ static void load_cb(void *arg, const struct adv_err *err)
     t->watchlog = t->next_watchlog;
     t->next_watchlog = (struct watchlog) { 0 };
     t->fleet->next_uid = t->watchlog.last;
+    t->fresh_us = t->asked_us;
     t->state = TURN_IDLE;
     adv_info("turn", "state loaded from the store");
     t->running = true;
@@ -188,6 +193,7 @@ static void start_load(struct turn *t)
     struct adv_err err = { 0 };
 
     t->loading = true;
+    t->asked_us = adv_boot_us();
     t->next_fleet = fleet_new(&t->cfg);
     t->next_watchlog = (struct watchlog) { 0 };
     if (t->next_fleet) {
@@ -269,13 +275,19 @@ static void go_offline(struct turn *t, const struct adv_err *why)
         (void) uv_timer_start(&t->retry, retry_cb, RELOAD_RETRY_MS, 0);
 }
 
+static bool is_fresh(const struct turn *t)
+{
+    return !store_shared(t->st) || adv_boot_us() - t->fresh_us <= FRESH_MAX_US;
+}
+
 static void tell_changed(struct turn *t)
 {
     struct turn_observer *o, *next;
 
     DL_FOREACH_SAFE (t->observers, o, next)
         o->changed(o);
-    run_reads(t, NULL);
+    if (is_fresh(t))
+        run_reads(t, NULL); /* else after the next poll */
 }
 
 static void expose(struct turn *t)
@@ -321,10 +333,12 @@ static void poll_cb(void *arg, const struct store_news *news, const struct adv_e
         return;
     }
     t->state = TURN_IDLE;
+    t->fresh_us = t->asked_us;
     t->poll_again = news->more;
     t->running = true; /* callbacks may submit; turn_run() takes it up */
     if (news->n_changes)
         tell_changed(t);
+    run_reads(t, NULL); /* newer there is nothing, however long it took */
     if (t->handoffs && !t->stopping && !t->failing) {
         for (size_t i = 0; i < news->n_todo; i++)
             t->handoffs->todo(t->handoffs_arg, &news->todo[i]);
@@ -339,6 +353,7 @@ static void start_poll(struct turn *t)
 {
     t->state = TURN_POLLING;
     t->poll_again = false;
+    t->asked_us = adv_boot_us();
     store_poll(t->st, t->watchlog.last, 0, poll_cb, t);
 }
 
@@ -563,6 +578,7 @@ static void commit_done(struct turn *t, const struct adv_err *err)
         return;
     }
     ADV_FAILPOINT("turn.after_commit");
+    t->fresh_us = t->asked_us; /* what others had written before it was followed */
     end_births(t);
     t->running = true; /* callbacks may submit; the loop below takes it up */
     expose(t);
@@ -617,6 +633,7 @@ static void start_commit(struct turn *t)
     record_points(&t->intents);
     ADV_FAILPOINT("turn.before_commit");
     t->state = TURN_COMMITTING;
+    t->asked_us = adv_boot_us();
     store_commit(t->st, txn, commit_cb, t);
 }
 
@@ -697,7 +714,7 @@ static void turn_run(struct turn *t)
         else
             expose(t);
     }
-    if (t->state == TURN_IDLE)
+    if (t->state == TURN_IDLE && is_fresh(t))
         run_reads(t, NULL);
     if (t->state == TURN_IDLE && t->failing)
         go_offline(t, &t->fail);
@@ -734,7 +751,7 @@ void turn_read_after(struct turn *t, uint64_t seq, turn_read_cb cb, void *arg)
     struct adv_err err = { 0 };
     struct read_waiter *w;
 
-    if (t->state == TURN_IDLE && !t->running && !t->stopping && !t->failing && t->watchlog.last >= seq) {
+    if (t->state == TURN_IDLE && !t->running && !t->stopping && !t->failing && t->watchlog.last >= seq && is_fresh(t)) {
         cb(arg, NULL);
         return;
     }
@@ -747,7 +764,7 @@ void turn_read_after(struct turn *t, uint64_t seq, turn_read_cb cb, void *arg)
     w->arg = arg;
     w->seq = seq;
     DL_APPEND(t->reads, w);
-    t->poll_again |= t->watchlog.last < seq;
+    t->poll_again |= t->watchlog.last < seq || !is_fresh(t);
     kick(t);
 }
 

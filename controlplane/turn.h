@@ -57,7 +57,8 @@ void turn_free(struct turn *t);
 /* Takes @te over until its callback. Never blocks. */
 void turn_submit(struct turn *t, struct turn_event *te);
 
-/* Runs @cb when memory equals the store: at once, or after the commit under way. @err is set when the store is away. */
+/* Runs @cb when memory equals the store: at once, or after the commit under way; with a shared store as it was at most two
+ * seconds ago, also when the process has stood still since. @err is set when the store is away. */
 typedef void (*turn_read_cb)(void *arg, const struct adv_err *err);
 void turn_read(struct turn *t, turn_read_cb cb, void *arg);
 

@@ -51,9 +51,10 @@ int token_page_parse(const char *token, const char *list, char *ret_key, size_t 
     return 0;
 }
 
-const char *token_resume(const char *store_uuid, uint64_t seq, const char *filter, char buf[TOKEN_RESUME_SIZE])
+const char *token_resume(const char *store_uuid, uint64_t term, uint64_t seq, const char *filter, char buf[TOKEN_RESUME_SIZE])
 {
-    (void) snprintf(buf, TOKEN_RESUME_SIZE, "%s.%llu.%s", store_uuid, (unsigned long long) seq, filter);
+    (void) snprintf(buf, TOKEN_RESUME_SIZE, "%s.%llu.%llu.%s", store_uuid, (unsigned long long) term, (unsigned long long) seq,
+                    filter);
     return buf;
 }
 
@@ -64,18 +65,27 @@ int token_resume_invalid(struct adv_err *err)
     return adv_err_field(err, "resume_token");
 }
 
-int token_resume_parse(const char *token, const char *store_uuid, const char *filter, uint64_t *ret_seq, struct adv_err *err)
+int token_resume_parse(const char *token, const char *store_uuid, uint64_t term, const char *filter, uint64_t *ret_seq,
+                       struct adv_err *err)
 {
-    char text[TOKEN_RESUME_SIZE], *save = NULL, *uuid, *seq, *its_filter;
+    char text[TOKEN_RESUME_SIZE], *save = NULL, *uuid, *its_term, *seq, *its_filter;
+    uint64_t t, n;
 
     if (strlen(token) < sizeof(text)) {
         (void) strcpy(text, token);
         uuid = strtok_r(text, ".", &save);
+        its_term = strtok_r(NULL, ".", &save);
         seq = strtok_r(NULL, ".", &save);
         its_filter = strtok_r(NULL, ".", &save);
-        if (uuid && seq && its_filter && adv_streq(uuid, store_uuid) && adv_streq(its_filter, filter) &&
-            !strtok_r(NULL, ".", &save) && adv_parse_u64(seq, 0, UINT64_MAX - 1, ret_seq, NULL) == 0)
+        if (uuid && its_term && seq && its_filter && adv_streq(uuid, store_uuid) && adv_streq(its_filter, filter) &&
+            !strtok_r(NULL, ".", &save) && adv_parse_u64(its_term, 0, UINT64_MAX, &t, NULL) == 0 &&
+            adv_parse_u64(seq, 0, UINT64_MAX - 1, &n, NULL) == 0) {
+            if (t != term) /* a restore keeps the store's id and sets its numbers back */
+                return adv_err_set_reason(err, ADV_OUT_OF_RANGE, "HISTORY_COMPACTED",
+                                          "the store was restored, copied or promoted since: start without a token");
+            *ret_seq = n;
             return 0;
+        }
     }
     return token_resume_invalid(err);
 }

@@ -89,7 +89,9 @@ static void watch_free(struct watch *w)
 
 static const char *token_of(struct api *api, const struct watch *w, uint64_t seq, char buf[TOKEN_RESUME_SIZE])
 {
-    return token_resume(store_uuid(turn_store(api->turn)), seq, w->filter, buf);
+    const struct store *st = turn_store(api->turn);
+
+    return token_resume(store_uuid(st), store_term(st), seq, w->filter, buf);
 }
 
 /* ---- one resource by its key in the change log -------------------------------------------------------------------- */
@@ -606,7 +608,8 @@ static int begin(struct api *api, struct watch *w, const Advisor__V1__WatchReque
     (void) adv_hex(raw, 8, w->filter);
     w->seq = log->last;
     if (*q->resume_token) {
-        if ((r = token_resume_parse(q->resume_token, store_uuid(turn_store(api->turn)), w->filter, &w->seq, err)) < 0)
+        const struct store *st = turn_store(api->turn);
+        if ((r = token_resume_parse(q->resume_token, store_uuid(st), store_term(st), w->filter, &w->seq, err)) < 0)
             return r;
         if (w->seq > log->last) /* of a replica that is ahead of this one, or made up */
             return store_shared(turn_store(api->turn)) ? behind(err) : token_resume_invalid(err);

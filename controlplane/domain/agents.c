@@ -54,6 +54,15 @@ static void take_ceiling(struct intents *in, struct cluster *c, enum adv_mode mo
     }
 }
 
+/* What is known of the agent that holds the lease is its own, and nothing of who held it before. */
+static void take_facts(struct intents *in, struct cluster *c, bool journal_persistent, const char *version, const char *scheduler)
+{
+    c->journal_persistent = journal_persistent;
+    (void) str_set(in, &c->agent_version, version);
+    (void) str_set(in, &c->scheduler, scheduler);
+    c->mode_effective_us = 0; /* until this agent says that it obeys it */
+}
+
 void fleet_apply_hello(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev)
 {
     bool same = adv_streq(str_or(c->holder_journal), str_or(ev->u.hello.journal_id));
@@ -85,15 +94,12 @@ void fleet_apply_hello(struct fleet *f, struct intents *in, struct cluster *c, s
     ev->u.hello.ret_granted = true;
     ev->u.hello.ret_resumed = resumed;
     ev->u.hello.ret_epoch = c->epoch;
-    c->journal_persistent = ev->u.hello.journal_persistent;
-    (void) str_set(in, &c->agent_version, ev->u.hello.agent_version);
-    (void) str_set(in, &c->scheduler, ev->u.hello.scheduler);
+    take_facts(in, c, ev->u.hello.journal_persistent, ev->u.hello.agent_version, ev->u.hello.scheduler);
     fleet_set_agent_state(in, c, resumed ? AGENT_CONNECTED : AGENT_RESYNCING, ev->now_us);
     c->digest_ok = resumed; /* equal digests: equal states, even if this process only read its own from the store */
     if (resumed)
         fleet_agent_back(f, c, ev);
     take_ceiling(in, c, ev->u.hello.ceiling, ev->u.hello.ceiling_reason, ev);
-    c->mode_effective_us = 0; /* until this agent says that it obeys it */
     fleet_audit(in, c, ev, 0, "agent.connected", cluster_resource_name(c, name), "epoch %llu.%llu, journal %.64s%s",
           (unsigned long long) c->epoch.term, (unsigned long long) c->epoch.counter, str_or(ev->u.hello.journal_id),
           resumed ? ", state resumed" : "");
@@ -128,6 +134,19 @@ static void take_skew(struct intents *in, struct cluster *c, const struct event 
         fleet_audit(in, c, ev, 0, "agent.clock", cluster_resource_name(c, name), "the agent's clock is right again");
 }
 
+void fleet_tell_lost(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev)
+{
+    char name[RESOURCE_NAME_MAX];
+
+    c->lost_untold = false;
+    f->n_lost_untold--;
+    if (c->agent_state != AGENT_UNREACHABLE)
+        return; /* it is here already */
+    c->agent_state_us = ev->now_us;
+    fleet_audit(in, c, ev, 0, "agent.unreachable", cluster_resource_name(c, name),
+                "the control plane that it was connected to is gone");
+}
+
 void fleet_apply_report(struct intents *in, struct cluster *c, const struct event *ev)
 {
     if (!adv_streq(str_or(c->holder_instance), str_or(ev->u.report.instance_id)))
@@ -152,8 +171,10 @@ void fleet_apply_take(struct fleet *f, struct intents *in, struct cluster *c, st
     ev->u.take.ret_granted = fleet_lease_free(c, ev->mono_us) && !c->holder_instance;
     if (ev->u.take.ret_granted) {
         grant(f, in, c, ev->u.take.instance_id, ev->u.take.journal_id, ev);
+        take_facts(in, c, ev->u.take.journal_persistent, ev->u.take.agent_version, ev->u.take.scheduler);
         c->digest_ok = false;
         fleet_set_agent_state(in, c, AGENT_RESYNCING, ev->now_us);
+        take_ceiling(in, c, ev->u.take.ceiling, ev->u.take.ceiling_reason, ev);
         fleet_audit(in, c, ev, 0, "agent.takeover", cluster_resource_name(c, name), "epoch %llu.%llu, journal %.64s",
               (unsigned long long) c->epoch.term, (unsigned long long) c->epoch.counter, str_or(ev->u.take.journal_id));
     }

@@ -171,6 +171,9 @@ static void tick(struct fleet *f, struct intents *in, const struct event *ev)
     struct entry *e, *e_next;
     struct attempt *a;
 
+    for (struct cluster *c = f->n_lost_untold ? f->clusters : NULL; c && !in->oom; c = c->hh.next)
+        if (c->lost_untold)
+            fleet_tell_lost(f, in, c, ev);
     DL_FOREACH_SAFE2 (f->due_list, e, e_next, due_next) /* first: a window that begins now counts for what is judged now */
         if (e->due_us <= ev->now_us && !in->oom) {
             if (e->kind == RESOURCE_WINDOW)

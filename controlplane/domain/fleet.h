@@ -34,6 +34,7 @@ struct fleet {
     struct attempt **judge;     /* heap: attempts with judge_at_us, the soonest first */
     size_t n_judge, cap_judge;
     struct entry *due_list;     /* entries with due_us */
+    size_t n_lost_untold;       /* clusters with lost_untold */
     uint64_t next_uid; /* below it: used. The store starts it at its newest change, so that no two lives mint the same */
     int64_t now_us;    /* wall clock of the newest event; 0 before the first */
     uint64_t store_term;
@@ -198,6 +199,12 @@ struct event {
         struct {
             const char *instance_id;
             const char *journal_id;
+            /* what its Hello said, and its heartbeats since */
+            bool journal_persistent;
+            const char *agent_version;
+            const char *scheduler;
+            enum adv_mode ceiling;
+            const char *ceiling_reason;
             bool ret_granted;
             struct epoch ret_epoch;
         } take;

@@ -102,6 +102,8 @@ void fleet_judge_silence(struct fleet *f, struct intents *in, struct attempt *a,
 /* agents.c */
 void fleet_apply_hello(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev);
 void fleet_apply_gone(struct intents *in, struct cluster *c, const struct event *ev);
+/* Of a cluster that was taken over: its agent was connected to somebody else, who is gone. */
+void fleet_tell_lost(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev);
 void fleet_apply_report(struct intents *in, struct cluster *c, const struct event *ev);
 void fleet_apply_take(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev);
 int fleet_apply_status(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,

@@ -98,6 +98,8 @@ int64_t fleet_next_deadline(const struct fleet *f)
     const struct entry *e;
     int64_t min = f->n_judge ? f->judge[0]->judge_at_us : 0;
 
+    if (f->n_lost_untold)
+        return 1; /* long ago */
     DL_FOREACH2 (f->due_list, e, due_next)
         if (!min || e->due_us < min)
             min = e->due_us;

@@ -166,8 +166,11 @@ void fleet_take_over(struct fleet *f, struct cluster *c, uint64_t epoch, int64_t
     c->in_full = false;
     (void) str_set(NULL, &c->holder_instance, NULL);
 
-    if (c->agent_state != AGENT_NEVER_SEEN)
-        c->agent_state = AGENT_UNREACHABLE; /* not stored: the next change of the cluster carries it */
+    if (c != f->global && c->agent_state != AGENT_NEVER_SEEN && c->agent_state != AGENT_UNREACHABLE) {
+        c->agent_state = AGENT_UNREACHABLE;
+        f->n_lost_untold += !c->lost_untold;
+        c->lost_untold = true;
+    }
     c->lease_until_mono_us = mono_us + f->cfg.lease_us;
     wait_us = c->lease_us > f->cfg.lease_us ? c->lease_us : f->cfg.lease_us;
     /* If the store's clock jumped ahead, an owner that does not know it yet extends leases as long as it believes in its own. */
@@ -205,6 +208,8 @@ void fleet_give_up(struct fleet *f, struct cluster *c)
     struct entry *e, *e_next;
 
     c->owned = false;
+    f->n_lost_untold -= c->lost_untold;
+    c->lost_untold = false;
     c->owned_until_us = 0;
     c->lease_until_mono_us = 0;
     c->taken_until_us = 0;

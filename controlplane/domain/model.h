@@ -539,6 +539,7 @@ struct cluster {
     char *audit_hash; /* hex of the last audit event */
     /* Ownership, runtime; for shared stores. An unshared store owns everything by epoch 0 for ever. */
     bool owned;            /* by this replica */
+    bool lost_untold;      /* its agent went with the owner before: the next EV_TICK writes that down */
     uint64_t owner_epoch;  /* of our own ownership */
     int64_t owned_since_us; /* CLOCK_BOOTTIME: what was asked of the store before then says nothing of our ownership */
     int64_t owned_until_us; /* CLOCK_BOOTTIME by which our lease of it ends at the latest; INT64_MAX for ever */

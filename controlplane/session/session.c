@@ -34,6 +34,7 @@
 #define SKEW_S           30    /* less is lost among heartbeats that wait; scheduler credentials notice from a few seconds */
 #define SKEW_MAX_S       INT64_C(31536000000) /* a thousand years: more is no clock */
 #define FOCUS_FOR_MS     600000
+#define EPOCH_MAX        (UINT64_C(1) << 62) /* far below where a term or counter would wrap */
 #define TICK_US          1000000 /* session_tick() comes this often */
 
 enum session_state { SESSION_NEW, SESSION_HELLO, SESSION_ACTIVE, SESSION_STANDBY, SESSION_ENDED };
@@ -50,6 +51,10 @@ struct session {
     char cluster[65];
     char instance[65];
     char journal[65];
+    /* What Hello said of the agent; a standby needs it when it takes the lease. */
+    char agent_version[64], scheduler[128], ceiling_reason[512];
+    enum adv_mode ceiling;
+    bool journal_persistent;
     bool authenticated;
     uint32_t heartbeat_interval_ms, silence_timeout_ms;
     uint64_t next_seq;
@@ -470,6 +475,16 @@ static void hello_cb(void *arg, const struct event *ev, const struct adv_err *er
     next_message(s);
 }
 
+/* One without a known mode allows nothing. */
+static void note_ceiling(struct session *s, const Advisor__V1__Ceiling *ceiling)
+{
+    const char *why = ceiling ? str_or(ceiling->reason) : "";
+
+    s->ceiling = ceiling && ceiling->mode <= (Advisor__V1__Mode) MODE_ACT ? (enum adv_mode) ceiling->mode : MODE_UNSET;
+    (void) snprintf(s->ceiling_reason, sizeof(s->ceiling_reason), "%.*s",
+                    (int) adv_utf8_cut(why, strlen(why), sizeof(s->ceiling_reason) - 1), why);
+}
+
 static void on_hello(struct session *s, const Advisor__V1__Hello *h)
 {
     struct event ev;
@@ -491,6 +506,11 @@ static void on_hello(struct session *s, const Advisor__V1__Hello *h)
                "hello: expected a cluster id, and instance_id and journal_id of 1 to 64 characters");
         return;
     }
+    if (h->highest_epoch && (h->highest_epoch->term > EPOCH_MAX || h->highest_epoch->counter > EPOCH_MAX)) {
+        refuse(s, ADV_INVALID_ARGUMENT, "HELLO_MALFORMED", "hello.highest_epoch %llu.%llu: no store ever granted one",
+               (unsigned long long) h->highest_epoch->term, (unsigned long long) h->highest_epoch->counter);
+        return;
+    }
     if (too_long(s, "hello.agent_version", h->agent_version, 63) || too_long(s, "hello.scheduler", h->scheduler, 127) ||
         too_long(s, "hello.ceiling.reason", h->ceiling ? h->ceiling->reason : "", 511))
         return;
@@ -502,14 +522,16 @@ static void on_hello(struct session *s, const Advisor__V1__Hello *h)
     ev.u.hello.issued_s = s->issued_s;
     ev.u.hello.instance_id = s->session_id;
     ev.u.hello.journal_id = s->journal;
-    ev.u.hello.journal_persistent = h->journal_persistent;
+    s->journal_persistent = h->journal_persistent;
+    (void) snprintf(s->agent_version, sizeof(s->agent_version), "%s", str_or(h->agent_version));
+    (void) snprintf(s->scheduler, sizeof(s->scheduler), "%s", str_or(h->scheduler));
+    note_ceiling(s, h->ceiling);
+    ev.u.hello.journal_persistent = s->journal_persistent;
     ev.u.hello.highest_epoch = epoch_of(h->highest_epoch);
-    ev.u.hello.agent_version = h->agent_version;
-    ev.u.hello.scheduler = h->scheduler;
-    ev.u.hello.ceiling = h->ceiling && h->ceiling->mode <= (Advisor__V1__Mode) MODE_ACT ?
-                             (enum adv_mode) h->ceiling->mode :
-                             MODE_UNSET;
-    ev.u.hello.ceiling_reason = h->ceiling ? h->ceiling->reason : NULL;
+    ev.u.hello.agent_version = s->agent_version;
+    ev.u.hello.scheduler = s->scheduler;
+    ev.u.hello.ceiling = s->ceiling;
+    ev.u.hello.ceiling_reason = s->ceiling_reason;
     if (h->resume) {
         ev.u.hello.resume = true;
         ev.u.hello.resume_epoch = epoch_of(h->resume->epoch);
@@ -581,10 +603,17 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
     if (!c)
         return;
     if (s->state == SESSION_STANDBY) {
+        if (hb->ceiling && hb->ceiling->mode <= (Advisor__V1__Mode) MODE_ACT)
+            note_ceiling(s, hb->ceiling);
         if (fleet_lease_free(c, s->ops->mono_us(s->ctx)) && !c->holder_instance) {
             ev = base_event(s, EV_LEASE_TAKE);
             ev.u.take.instance_id = s->session_id;
             ev.u.take.journal_id = s->journal;
+            ev.u.take.journal_persistent = s->journal_persistent;
+            ev.u.take.agent_version = s->agent_version;
+            ev.u.take.scheduler = s->scheduler;
+            ev.u.take.ceiling = s->ceiling;
+            ev.u.take.ceiling_reason = s->ceiling_reason;
             submit(s, &ev, take_cb);
             return;
         }

@@ -74,6 +74,7 @@ struct store {
     bool committing;
 };
 
+extern const unsigned sqlite_schema_version; /* what this program knows */
 int sqlite_store_open(uv_loop_t *loop, const struct store_config *cfg, struct store **ret, struct adv_err *err);
 int mysql_store_open(uv_loop_t *loop, const struct store_config *cfg, struct store **ret, struct adv_err *err);
 
@@ -81,6 +82,7 @@ int mysql_store_open(uv_loop_t *loop, const struct store_config *cfg, struct sto
 
 /* Forgets all request ids. */
 void store_requests_clear(struct store *st);
+/* Remembers one, and forgets those that are older than STORE_REQUEST_KEEP_US. One that is remembered stays as it is until then. */
 adv_must_check int store_requests_add(struct store *st, const char *id, const char *hash, int64_t record_us,
                                       struct adv_err *err);
 /* Decodes one row of `objects` and links it into @f; rows come in the order of (cluster, kind, key).

@@ -266,11 +266,14 @@ static int fill(struct dbsync *s, struct image *im, uint64_t term, struct adv_er
         r = insert_table(s, im, (enum image_table) t, mark, err);
     if (r < 0)
         return r;
-    /* epochs of ownership go on from where they were, so that nothing of an earlier owner fits */
+    /* epochs of ownership go on from where they were, so that nothing of an earlier owner fits; a cluster that is not there
+     * any more has no owner: its row would be in the way of who makes the cluster again */
     return dbsync_exec(s, err,
                        "UPDATE owners SET owner = '', epoch = epoch + 1, wanted = '', wanted_journal = '';"
                        "INSERT IGNORE INTO owners(cluster, owner, epoch, until_at) SELECT cluster, '', 0, '1970-01-01' FROM objects"
                        " WHERE kind = 1 AND cluster <> '" FLEET_CLUSTER "';"
+                       "DELETE FROM owners WHERE cluster <> '" FLEET_CLUSTER "' AND cluster NOT IN (SELECT cluster FROM objects"
+                       " WHERE kind = 1);"
                        "UPDATE sequence SET last = %" PRIu64 " WHERE id = 1;"
                        "REPLACE INTO meta VALUES('store_uuid', '%s'), ('term', '%" PRIu64 "'); DELETE FROM meta WHERE `key` = 'sealed'",
                        im->info.last_seq, im->info.uuid, term);

@@ -15,6 +15,7 @@
 
 #include "common/failpoint.h"
 #include "common/num.h"
+#include "controlplane/store/engine.h"
 #include "controlplane/store/image-engine.h"
 
 struct sqlite_image {
@@ -86,7 +87,7 @@ static int get_number(sqlite3 *db, const char *sql, uint64_t *ret, struct adv_er
 
 static int read_info(sqlite3 *db, const char *path, struct image_info *info, struct adv_err *err)
 {
-    uint64_t ours;
+    uint64_t ours, min_reader;
     int r;
 
     info->engine = "sqlite";
@@ -98,8 +99,11 @@ static int read_info(sqlite3 *db, const char *path, struct image_info *info, str
     if ((r = get_text(db, "SELECT value FROM meta WHERE key = 'store_uuid'", info->uuid, sizeof(info->uuid), err)) < 0 ||
         (r = get_text(db, "SELECT value FROM meta WHERE key = 'sealed'", info->sealed, sizeof(info->sealed), err)) < 0 ||
         (r = get_number(db, "SELECT value FROM meta WHERE key = 'term'", &info->term, err)) < 0 ||
-        (r = get_number(db, "SELECT value FROM meta WHERE key = 'schema_version'", &info->schema_version, err)) < 0)
+        (r = get_number(db, "SELECT value FROM meta WHERE key = 'schema_version'", &info->schema_version, err)) < 0 ||
+        (r = get_number(db, "SELECT value FROM meta WHERE key = 'min_reader'", &min_reader, err)) < 0)
         return r;
+    if (min_reader > sqlite_schema_version)
+        return adv_err_set_reason(err, ADV_FAILED_PRECONDITION, "STORE_TOO_NEW", "%s: made by a newer version", path);
     return get_number(db, "SELECT coalesce(max(seq), 0) FROM changes", &info->last_seq, err);
 }
 
@@ -365,28 +369,69 @@ static int make_store(const char *path, struct adv_err *err)
     return r;
 }
 
-/* Takes the log into the file, if that still can be done, and removes it. */
-static void drop_log(const char *path)
+/* What is there is a store of ours, or nothing, or cannot be read at all. */
+static int check_ours(const char *path, struct adv_err *err)
+{
+    struct image_info info = { 0 };
+    struct adv_err e = { 0 };
+    sqlite3 *db = NULL;
+    int r = open_db(path, &db, &e);
+
+    if (r == 0)
+        r = read_info(db, path, &info, &e);
+    (void) sqlite3_close(db);
+    if (r == 0 || r == -ADV_NOT_FOUND || r == -ADV_DATA_LOSS)
+        return 0;
+    if (err)
+        *err = e;
+    return r;
+}
+
+/* Takes the log into the file. If that cannot be done, the log still holds what the file does not: it is put aside until the
+ * new file is in place, and back if that fails. */
+static int drop_log(const char *path, bool *ret_aside, struct adv_err *err)
 {
     sqlite3 *db = NULL;
-    char name[4096];
+    char name[4096], aside[4096];
+    struct adv_err e = { 0 };
+    int rc = SQLITE_ERROR;
 
-    if (open_db(path, &db, NULL) == 0)
-        (void) sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    if (open_db(path, &db, &e) == 0)
+        rc = sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    (void) beside(path, "-wal", name, sizeof(name));
+    (void) beside(path, "-wal.old", aside, sizeof(aside));
+    /* before SQLite closes it, which would remove it */
+    *ret_aside = rc != SQLITE_OK && rename(name, aside) == 0;
+    if (rc != SQLITE_OK && !*ret_aside && errno != ENOENT) {
+        int saved = errno;
+        (void) sqlite3_close(db);
+        return adv_err_set_errno(err, ADV_UNAVAILABLE, saved, "%s", name);
+    }
     (void) sqlite3_close(db);
-    (void) unlink(beside(path, "-wal", name, sizeof(name)));
+    (void) unlink(name);
     (void) unlink(beside(path, "-shm", name, sizeof(name)));
+    return 0;
+}
+
+static void end_log(const char *path, bool put_back)
+{
+    char name[4096], aside[4096];
+
+    (void) beside(path, "-wal", name, sizeof(name));
+    (void) beside(path, "-wal.old", aside, sizeof(aside));
+    (void) (put_back ? rename(aside, name) : unlink(aside));
 }
 
 int sqlite_image_write(struct image *im, const struct store_config *cfg, uint64_t term, struct adv_err *err)
 {
     adv_auto_close int lock = -1;
     sqlite3 *db = NULL;
+    bool aside = false;
     char tmp[4096];
     int r;
 
     (void) beside(cfg->url, ".new", tmp, sizeof(tmp));
-    if ((r = take_lock(cfg->url, &lock, err)) < 0)
+    if ((r = check_ours(cfg->url, err)) < 0 || (r = take_lock(cfg->url, &lock, err)) < 0)
         return r;
     remove_with_log(tmp);
     if ((r = make_store(tmp, err)) == 0 && (r = open_db(tmp, &db, err)) == 0)
@@ -396,11 +441,12 @@ int sqlite_image_write(struct image *im, const struct store_config *cfg, uint64_
     if (r == 0)
         r = finish_file(tmp, err);
     ADV_FAILPOINT("image.before_drop_log");
-    if (r == 0) {
-        drop_log(cfg->url);
+    if (r == 0 && (r = drop_log(cfg->url, &aside, err)) == 0) {
         ADV_FAILPOINT("image.before_rename");
         if (rename(tmp, cfg->url) < 0)
             r = adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "%s", cfg->url);
+        if (aside)
+            end_log(cfg->url, r < 0);
     }
     ADV_FAILPOINT("image.after_rename");
     if (r == 0)

@@ -117,8 +117,13 @@ static int compare(struct image *im, const struct store_config *cfg, uint64_t te
 int image_write(struct image *im, const struct store_config *cfg, uint64_t term, struct adv_err *err)
 {
     int r = dburl_is(cfg->url) ? mysql_image_write(im, cfg, term, err) : sqlite_image_write(im, cfg, term, err);
+    struct adv_err e = { 0 };
 
-    return r < 0 ? r : compare(im, cfg, term, err);
+    if (r < 0 || (r = compare(im, cfg, term, &e)) == 0)
+        return r;
+    /* it is committed, and somebody may begin to serve it: whatever is wrong now, it was not "not written" */
+    return adv_err_set_reason(err, ADV_UNAVAILABLE, "STORE_OUTCOME_UNKNOWN",
+                              "store %.100s: it is written, but could not be read back and compared: %.120s", cfg->url, e.msg);
 }
 
 int image_look(const struct store_config *cfg, uint64_t *ret_objects, uint64_t *ret_term, struct adv_err *err)

@@ -61,7 +61,7 @@ adv_must_check int image_digest(struct image *im, struct image_digest *ret, stru
 /* Puts @im in place of all that the store of @cfg holds, or makes that store: all of it or nothing. It then has the identity
  * of @im, the term given, and owners nobody. Reads it back and compares.
  * Errors: -ADV_FAILED_PRECONDITION (STORE_SERVED: somebody serves it; STORE_FOREIGN), as store_open(); -ADV_UNAVAILABLE with
- * STORE_OUTCOME_UNKNOWN (it may be written); -ADV_DATA_LOSS (what was written reads back differently). */
+ * STORE_OUTCOME_UNKNOWN (it may be written; or it is, and could not be read back, or reads back differently). */
 adv_must_check int image_write(struct image *im, const struct store_config *cfg, uint64_t term, struct adv_err *err);
 
 /* Copies an SQLite store at @path into the new file @to while it may be served, by SQLite's own means, synced. */

@@ -326,6 +326,7 @@ struct removal {
     struct mysql_store *st;
     struct dbquery q;
     struct adv_buf sql;
+    unsigned tries;
 };
 
 static void removed(struct dbquery *q, const struct adv_err *err)
@@ -333,8 +334,11 @@ static void removed(struct dbquery *q, const struct adv_err *err)
     struct removal *rm = q->arg;
     struct mysql_store *st = rm->st;
 
+    if (err && ++rm->tries < TRIES) {
+        dbconn_query(st->side, q); /* else every poll would bring them again until they go with their age */
+        return;
+    }
     /* they are gone, or go with their age: only the newest need be known still */
-    (void) err;
     if (st->n_told > TOLD_MAX) {
         memmove(st->told, st->told + (st->n_told - TOLD_MAX), TOLD_MAX * sizeof(*st->told));
         st->n_told = TOLD_MAX;

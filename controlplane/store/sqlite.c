@@ -44,6 +44,7 @@ static const struct {
     /* The oldest program that can live with the schema from here on; what it reads stays until a later release. */
     unsigned min_reader;
 } migrations[] = { { migration_1, 1 } };
+const unsigned sqlite_schema_version = ADV_ARRAY_LEN(migrations);
 
 enum stmt { PUT_OBJECT, DELETE_OBJECT, PUT_CHANGE, PUT_AUDIT, ERASE_AUDIT, CUT_AUDIT, PUT_REQUEST, TRIM_CHANGES, TRIM_REQUESTS,
             GET_SEALED, STMT_COUNT_ };

@@ -434,11 +434,18 @@ void store_requests_clear(struct store *st)
 
 int store_requests_add(struct store *st, const char *id, const char *hash, int64_t record_us, struct adv_err *err)
 {
+    int64_t oldest_us = adv_wall_us() - STORE_REQUEST_KEEP_US;
     struct request_entry *e = NULL;
 
+    while (st->requests && st->requests->record_us < oldest_us)
+        forget_request(st, st->requests);
     HASH_FIND_STR(st->requests, id, e);
-    if (e)
+    if (e && e->record_us >= oldest_us)
         return 0; /* followed after it was written here */
+    if (e) /* behind one of a clock that is ahead */
+        forget_request(st, e);
+    if (record_us < oldest_us)
+        return 0;
     e = calloc(1, sizeof(*e));
     if (!e || !(e->id = strdup(id))) {
         free(e);
@@ -560,8 +567,6 @@ void store_txn_request(struct store_txn *t, const struct request_record *r)
 {
     struct row *row = add_row(t, ROW_REQUEST, "");
 
-    while (t->st->requests && t->st->requests->record_us < r->record_us - STORE_REQUEST_KEEP_US)
-        forget_request(t->st, t->st->requests);
     /* known at once: a commit that fails loads the store again and forgets it */
     if (!row || store_requests_add(t->st, r->request_id, r->hash, r->record_us, NULL) < 0) {
         t->oom = true;

@@ -17,7 +17,9 @@
  * own time; a transaction is guarded by the ownership of every cluster it touches, and what other replicas write is
  * followed. docs/internals/ownership.md tells the whole. An unshared store owns everything for ever.
  *
- * Thread: loop thread, unless said otherwise. Every callback comes on the loop, never before the function returned. */
+ * Thread: loop thread, unless said otherwise. Every callback comes on the loop, never before the function returned; but where
+ * there is no memory for the question itself, from within (-ADV_RESOURCE_EXHAUSTED): store_commit(), store_list_audit(),
+ * store_hand_off(), store_answer(). */
 
 #include <uv.h>
 

@@ -9,7 +9,8 @@
  *   config key=SECONDS... [jobs=N]    before the first event; jobs: how many are kept
  *   create CLUSTER | mode CLUSTER MODE
  *   hello CLUSTER instance= journal= ceiling= [epoch=T.C] [persistent=0] [resume=1|2]     2: as it was when the agent went
- *   gone CLUSTER instance= | take CLUSTER instance= journal= | report CLUSTER instance= ceiling=
+ *   gone CLUSTER instance= | take CLUSTER instance= journal= [ceiling=] [persistent=0] | report CLUSTER instance= ceiling=
+ *   takeover CLUSTER                  by another owner than the one so far
  *   nodes CLUSTER HOSTLIST            nodes of the cluster, sent with the next state
  *   state CLUSTER instance= [full=1] [gone=JOB] job=ID state= [restarts=] [submit=] [end=] [exit=] [signal=] [nodes=]
  *         [comment=] [user=] [batch=0] [requeueable=0] [held=1] [inc=]
@@ -775,8 +776,15 @@ static void run_line(void)
         ev.type = EV_LEASE_TAKE;
         ev.u.take.instance_id = get("instance", "i2");
         ev.u.take.journal_id = get("journal", "j2");
+        ev.u.take.journal_persistent = num("persistent", 1) != 0;
+        (void) mode_from_name(get("ceiling", "act"), &ev.u.take.ceiling);
         apply(&ev);
         print("  -> %s\n", ev.u.take.ret_granted ? "granted" : "refused");
+    } else if (adv_streq(verb, "takeover")) {
+        struct cluster *c = fleet_find_cluster(fleet, ev.cluster);
+        if (!c)
+            die("no such cluster");
+        fleet_take_over(fleet, c, 1, INT64_MAX, now_us, now_us);
     } else if (adv_streq(verb, "report")) {
         ev.type = EV_AGENT_REPORT;
         ev.u.report.instance_id = get("instance", "i1");

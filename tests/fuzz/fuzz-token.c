@@ -28,9 +28,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else if (!err.reason) {
         abort();
     }
-    if (token_resume_parse(text, uuid, filter, &seq, &err) == 0) {
+    if (token_resume_parse(text, uuid, 1, filter, &seq, &err) == 0) {
         uint64_t seq2 = 0;
-        if (token_resume_parse(token_resume(uuid, seq, filter, again), uuid, filter, &seq2, NULL) < 0 || seq != seq2)
+        if (token_resume_parse(token_resume(uuid, 1, seq, filter, again), uuid, 1, filter, &seq2, NULL) < 0 || seq != seq2)
             abort();
     }
     if (workflow_name_parse(text, cluster, workflow)) {

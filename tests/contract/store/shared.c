@@ -9,6 +9,7 @@
 
 #include "common/clock.h"
 #include "controlplane/store/dbsync.h"
+#include "controlplane/store/image.h"
 #include "tests/contract/store/contract.h"
 
 TestSuite(shared, .init = contract_setup, .fini = contract_teardown, .timeout = 300);
@@ -271,6 +272,43 @@ Test(shared, a_cluster_is_made_once)
 }
 
 /* ---- ownership -------------------------------------------------------------------------------------------------- */
+
+/* A backup is put back that does not know a cluster: that one can be made again, and nobody's old epoch fits. */
+Test(shared, a_cluster_made_since_the_backup)
+{
+    char dir[] = "/tmp/adv-contract-XXXXXX", file[64];
+    struct store_config here = contract_config;
+    struct image *im = NULL;
+    struct adv_err err = { 0 };
+    struct store *a = must_open("one");
+
+    cr_assert(mkdtemp(dir));
+    (void) snprintf(file, sizeof(file), "%s/backup.db", dir);
+    (void) fleet_free(load(a, NULL));
+    make_cluster(a, "alpha");
+    cr_assert_eq(image_open(&here, &im, &err), 0, "%s", err.msg);
+    cr_assert_eq(image_write(im, &(struct store_config) { .url = file }, 1, &err), 0, "%s", err.msg);
+    (void) image_close(im);
+    make_cluster(a, "beta");
+    close_store(a);
+    contract_sql("DELETE FROM replicas");
+    cr_assert_eq(image_open(&(struct store_config) { .url = file }, &im, &err), 0, "%s", err.msg);
+    cr_assert_eq(image_write(im, &here, 2, &err), 0, "%s", err.msg);
+    (void) image_close(im);
+    a = must_open("one");
+    (void) fleet_free(load(a, NULL));
+    cr_assert_eq(write_jobs(a, "alpha", 1, "x", 1), -ADV_ABORTED);
+    cr_assert_eq(write_jobs(a, "beta", 1, "x", 1), -ADV_ABORTED);
+    cr_assert_eq(claim(a, FLEET_CLUSTER), 0);
+    cr_assert_eq(owners.n, 1);
+    make_cluster(a, "beta");
+    cr_assert_eq(write_jobs(a, "beta", 1, "x", 1), 0);
+    close_store(a);
+    (void) unlink(file);
+    (void) snprintf(file, sizeof(file), "%s/backup.db.lock", dir);
+    (void) unlink(file);
+    (void) rmdir(dir);
+}
 
 Test(shared, claims)
 {

@@ -227,6 +227,42 @@ Test(turns, a_change_of_another_ends_the_belief_of_owning)
     stop(&a);
 }
 
+struct read {
+    const struct replica *r;
+    int called;
+    uint64_t last; /* change that memory had seen */
+};
+
+static void on_read(void *arg, const struct adv_err *err)
+{
+    struct read *rd = arg;
+
+    rd->called++;
+    rd->last = err ? UINT64_MAX : turn_watchlog(rd->r->t)->last;
+}
+
+/* A process that was stopped for a while does not answer from what it knew before. */
+Test(turns, who_stood_still_asks_first)
+{
+    struct replica a, b;
+    struct read rd = { .r = &b };
+
+    start(&a, "one", true, false);
+    make(&a, "alpha");
+    stop(&a);
+    start(&b, "two", false, false);
+    turn_read(b.t, on_read, &rd);
+    cr_assert_eq(rd.called, 1, "as a rule it answers at once");
+    contract_sql("UPDATE sequence SET last = last + 1;"
+                 "INSERT INTO changes(seq, mark, cluster, revision, kind, `key`) SELECT last, 5, 'alpha', 1000, %d, '9' FROM sequence;"
+                 "DO SLEEP(2.5)", (int) RESOURCE_AUDIT); /* the loop stands still meanwhile */
+    rd.called = 0;
+    turn_read(b.t, on_read, &rd);
+    WAIT_FOR(rd.called);
+    cr_assert_eq(rd.last, contract_number("SELECT last FROM sequence"));
+    stop(&b);
+}
+
 /* That nothing has to be changed is an answer that only the owner can give. */
 Test(turns, an_event_that_changes_nothing_is_guarded)
 {

@@ -40,6 +40,7 @@ class Writers:
         self.on = threading.Event()
         self.on.set()
         self.idle = 0
+        self.newest = [0] * len(fleet.r)
         self.threads = [threading.Thread(target=self._write, args=(i,), daemon=True) for i in range(len(fleet.r))]
         self.errors = []
         for t in self.threads:
@@ -54,6 +55,7 @@ class Writers:
                     self.idle += 1
                     self.on.wait()
                 n += 1
+                self.newest[i] = n
                 self._one(stub, i, f"w{i}-{n}")
         except Exception as e:  # told by check()
             self.errors.append(f"writer {i}: {e!r}")
@@ -391,10 +393,80 @@ def yesterdays_backup_comes_back():
         s.w.on.set()
 
 
+def copy_of(db):
+    """A second server that holds what @db holds at this moment: a replica of the database that falls behind from here on."""
+    dump = subprocess.run(["mariadb-dump", "--no-defaults", "-u", "root", "-S", db.sock, "--single-transaction", "advisor"],
+                          capture_output=True, check=True, timeout=60).stdout
+    other = advmaria.Maria()
+    subprocess.run(["mariadb", "--no-defaults", "-u", "root", "-S", other.sock, "advisor"], input=dump, check=True, timeout=120,
+                   stdout=subprocess.DEVNULL)
+    return other
+
+
+def the_database_moves_to_a_server_that_was_behind():
+    """Its address leads to another server in the middle of everything. What the old one alone knew is gone; but nothing is built
+    on it: what is acknowledged from then on is there, and the chain of audit events and the numbers of changes have no hole."""
+    with Scene("moved", proxied=(A, B)) as s:
+        old, s.f.db = s.f.db, copy_of(s.f.db)
+        try:
+            s.w.progress("of which the copy knows nothing")
+            for r in s.f.r:
+                r.proxy.target = s.f.db.port
+            for r in s.f.r:
+                r.proxy.cut()
+            behind = {f"w{i}-{n}" for i in (A, B) for n in range(1, s.w.newest[i] + 1)}  # may be gone, or not
+            s.w.progress("on the other server")
+            s.w.pause()
+            s.w.acked = [x for x in s.w.acked if x not in behind]
+            rows = s.f.db.sql("SELECT COUNT(*), MIN(seq), MAX(seq), COUNT(DISTINCT revision) FROM changes WHERE cluster = 'moved'"
+                              " AND kind <> 0")[0]
+            assert rows[0] == rows[3], f"a revision was given out twice: {rows}"
+            for what, table in (("audit events", "audit WHERE cluster = 'moved'"), ("changes", "changes")):
+                n, first, last = (int(x) for x in s.f.db.sql(f"SELECT COUNT(*), MIN(seq), MAX(seq) FROM {table}")[0])
+                assert n == last - first + 1, f"a hole in the {what}: {n} from {first} to {last}"
+            s.w.on.set()
+        finally:
+            old.purge()
+
+
+def an_owner_is_frozen_and_thawed():
+    """Longer than its lease. What it is asked while it stands still it must not answer from what it knew."""
+    with Scene("frozen") as s:
+        epoch = s.agent.told()[1]
+        name = f"clusters/{s.name}"
+        readers, writers = s.f.fleet(A, "reader:test"), s.f.fleet(A)
+        readers.GetCluster(api.GetClusterRequest(name=name), timeout=10)  # both are connected
+        writers.GetCluster(api.GetClusterRequest(name=name), timeout=10)
+        s.f.r[A].proc.send_signal(signal.SIGSTOP)
+        try:
+            moved = knock(s.f, s.name, B, "j2", 60)
+            assert moved.granted(60).counter > epoch.counter
+            s.f.fleet(B).SetClusterMode(api.SetClusterModeRequest(name=name, mode=api.MODE_OBSERVE, reason="the newest"), timeout=20)
+            newest = s.f.fleet(B).GetCluster(api.GetClusterRequest(name=name), timeout=20).cluster
+            read = readers.GetCluster.future(api.GetClusterRequest(name=name), timeout=30)
+            write = writers.SetClusterMode.future(api.SetClusterModeRequest(
+                name=name, mode=api.MODE_OBSERVE, reason="asked of the frozen one", etag=newest.etag), timeout=30)
+        finally:
+            s.f.r[A].proc.send_signal(signal.SIGCONT)
+        try:
+            got = read.result().cluster
+            assert int(got.etag[1:]) >= int(newest.etag[1:]), f"stale: {got} after {newest}"
+        except grpc.RpcError as e:
+            assert e.code() in RETRY, e
+        try:
+            write.result()
+        except grpc.RpcError as e:
+            assert e.code() in RETRY + (grpc.StatusCode.ABORTED,), e  # or somebody set it meanwhile
+        assert s.agent.wait_end(30).code() in RETRY + (grpc.StatusCode.ABORTED,)
+        assert moved.error is None, "the thawed one took the cluster back"
+        moved.close()
+
+
 cases = [the_owner_dies_during_a_commit, the_database_is_killed_and_comes_back, the_database_is_restarted,
          the_database_hangs, the_database_is_read_only, the_disk_of_the_database_is_full, somebody_locks_the_rows,
          connections_are_reset_in_the_middle_of_results, a_replica_is_cut_from_the_store_but_not_from_its_agent,
          a_replica_is_cut_from_its_agent_but_not_from_the_store, two_replicas_fight_for_one_cluster,
+         the_database_moves_to_a_server_that_was_behind, an_owner_is_frozen_and_thawed,
          the_clock_of_a_replica_jumps, yesterdays_backup_comes_back]
 
 GROUPS = {"database": [c for c in cases if "database" in c.__name__ or "disk" in c.__name__],

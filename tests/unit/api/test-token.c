@@ -48,14 +48,23 @@ Test(token, resuming)
     struct adv_err err;
     uint64_t seq = 0;
 
-    cr_assert_eq(token_resume_parse(token_resume(UUID, 7, FILTER, buf), UUID, FILTER, &seq, NULL), 0);
+    cr_assert_eq(token_resume_parse(token_resume(UUID, 3, 7, FILTER, buf), UUID, 3, FILTER, &seq, NULL), 0);
     cr_assert_eq(seq, 7);
-    cr_assert_eq(token_resume_parse(UUID ".7.x", UUID, FILTER, &seq, &err), -ADV_INVALID_ARGUMENT);
+    cr_assert_eq(token_resume_parse(UUID ".3.7.x", UUID, 3, FILTER, &seq, &err), -ADV_INVALID_ARGUMENT);
     cr_assert_str_eq(err.reason, "RESUME_TOKEN_INVALID");
     cr_assert_str_eq(err.field, "resume_token");
-    cr_assert_eq(token_resume_parse(token_resume("other", 7, FILTER, buf), UUID, FILTER, &seq, NULL), -ADV_INVALID_ARGUMENT);
-    cr_assert_eq(token_resume_parse(token_resume(UUID, 7, "f", buf), UUID, FILTER, &seq, NULL), -ADV_INVALID_ARGUMENT);
-    cr_assert_eq(token_resume_parse(UUID ".-1." FILTER, UUID, FILTER, &seq, NULL), -ADV_INVALID_ARGUMENT);
-    cr_assert_eq(token_resume_parse(UUID ".7." FILTER ".x", UUID, FILTER, &seq, NULL), -ADV_INVALID_ARGUMENT);
-    cr_assert_eq(token_resume_parse("", UUID, FILTER, &seq, NULL), -ADV_INVALID_ARGUMENT);
+    cr_assert_eq(token_resume_parse(token_resume("other", 3, 7, FILTER, buf), UUID, 3, FILTER, &seq, NULL), -ADV_INVALID_ARGUMENT);
+    cr_assert_eq(token_resume_parse(token_resume(UUID, 3, 7, "f", buf), UUID, 3, FILTER, &seq, NULL), -ADV_INVALID_ARGUMENT);
+    cr_assert_eq(token_resume_parse(UUID ".3.-1." FILTER, UUID, 3, FILTER, &seq, NULL), -ADV_INVALID_ARGUMENT);
+    cr_assert_eq(token_resume_parse(UUID ".x.7." FILTER, UUID, 3, FILTER, &seq, NULL), -ADV_INVALID_ARGUMENT);
+    cr_assert_eq(token_resume_parse(UUID ".7." FILTER, UUID, 3, FILTER, &seq, NULL), -ADV_INVALID_ARGUMENT);
+    cr_assert_eq(token_resume_parse(UUID ".3.7." FILTER ".x", UUID, 3, FILTER, &seq, NULL), -ADV_INVALID_ARGUMENT);
+    cr_assert_eq(token_resume_parse("", UUID, 3, FILTER, &seq, NULL), -ADV_INVALID_ARGUMENT);
+    /* numbers of before a restore are of other changes since, also those that are there again */
+    for (uint64_t term = 2; term <= 4; term += 2)
+        for (uint64_t n = 7; n < 100; n += 80) {
+            cr_assert_eq(token_resume_parse(token_resume(UUID, term, n, FILTER, buf), UUID, 3, FILTER, &seq, &err), -ADV_OUT_OF_RANGE);
+            cr_assert_str_eq(err.reason, "HISTORY_COMPACTED");
+        }
+    cr_assert_eq(seq, 7);
 }

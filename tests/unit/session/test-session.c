@@ -233,6 +233,10 @@ static void say(struct peer *p, const Advisor__V1__SessionRequest *m)
 
 static Advisor__V1__Epoch *seen_epoch; /* Hello's highest */
 
+static const char *hello_agent_version, *hello_scheduler; /* of the next hellos */
+static bool hello_forgets;                                /* its journal does not last */
+static Advisor__V1__Mode hello_ceiling = ADVISOR__V1__MODE__MODE_ACT;
+
 static void say_hello_as(struct peer *p, const char *cl, const char *instance, const char *journal, const char *version)
 {
     Advisor__V1__SessionRequest m = ADVISOR__V1__SESSION_REQUEST__INIT;
@@ -240,11 +244,15 @@ static void say_hello_as(struct peer *p, const char *cl, const char *instance, c
     Advisor__V1__Ceiling c = ADVISOR__V1__CEILING__INIT;
     char *versions[] = { (char *) (uintptr_t) version };
 
-    c.mode = ADVISOR__V1__MODE__MODE_ACT;
+    c.mode = hello_ceiling;
+    if (hello_agent_version)
+        h.agent_version = (char *) (uintptr_t) hello_agent_version;
+    if (hello_scheduler)
+        h.scheduler = (char *) (uintptr_t) hello_scheduler;
     h.cluster = (char *) (uintptr_t) cl;
     h.instance_id = (char *) (uintptr_t) instance;
     h.journal_id = (char *) (uintptr_t) journal;
-    h.journal_persistent = true;
+    h.journal_persistent = !hello_forgets;
     h.api_versions = versions;
     h.n_api_versions = 1;
     h.ceiling = &c;
@@ -658,6 +666,59 @@ Test(session, a_standby_waits_for_both_lease_and_silence)
     cr_assert(session_active(b.session));
     cr_assert_eq(cluster()->agent_state, AGENT_RESYNCING);
     close_peer(&b);
+}
+
+/* What is known of the agent is what the new holder said, not what the one before it did. */
+Test(session, a_standby_takes_the_lease_with_its_own_facts)
+{
+    struct peer a, b;
+
+    hello_agent_version = "1.0";
+    hello_scheduler = "slurm 22.05";
+    open_peer(&a, "s1");
+    say_hello(&a, "j1");
+    cr_assert(cluster()->journal_persistent);
+    cluster()->mode_effective_us = 1; /* it obeyed */
+    hello_agent_version = "1.1";
+    hello_scheduler = "slurm 24.05";
+    hello_forgets = true;
+    hello_ceiling = ADVISOR__V1__MODE__MODE_APPROVE;
+    open_peer(&b, "s2");
+    say_hello(&b, "j2");
+    cr_assert_str_eq(cluster()->agent_version, "1.0", "a standby is not the cluster's agent");
+    close_peer(&a);
+    now_us += 6000000;
+    say_heartbeat(&b, 1, false);
+    cr_assert(session_active(b.session));
+    cr_assert_str_eq(cluster()->agent_version, "1.1");
+    cr_assert_str_eq(cluster()->scheduler, "slurm 24.05");
+    cr_assert_not(cluster()->journal_persistent);
+    cr_assert_eq(cluster()->ceiling, MODE_APPROVE);
+    cr_assert_eq(cluster()->mode_effective_us, 0);
+    close_peer(&b);
+}
+
+/* One more than it, and it would begin at 0 again. */
+Test(session, epochs_that_no_store_ever_granted)
+{
+    Advisor__V1__Epoch e = ADVISOR__V1__EPOCH__INIT;
+    struct epoch before = cluster()->epoch;
+    struct peer p;
+
+    seen_epoch = &e;
+    for (int i = 0; i < 2; i++) {
+        e.term = i ? 1 : UINT64_MAX;
+        e.counter = i ? UINT64_MAX : 1;
+        open_peer(&p, "s1");
+        say_hello(&p, "j1");
+        cr_assert(p.failed);
+        cr_assert_eq(p.why.code, ADV_INVALID_ARGUMENT);
+        cr_assert_str_eq(p.why.reason, "HELLO_MALFORMED");
+        cr_assert_eq(epoch_cmp(cluster()->epoch, before), 0);
+        cr_assert_null(cluster()->epoch_warning);
+        close_peer(&p);
+    }
+    seen_epoch = NULL;
 }
 
 Test(session, a_standby_does_not_take_a_running_lease)

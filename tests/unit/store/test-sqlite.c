@@ -7,7 +7,8 @@
 #include <utlist.h>
 
 #include "common/clock.h"
-#include "controlplane/store/store.h"
+#include "controlplane/store/engine.h"
+#include "controlplane/store/image-engine.h"
 #include "tests/unit/store/faultvfs.h"
 #include "tests/unit/store/storekit.h"
 
@@ -238,6 +239,99 @@ Test(sqlite, requests_of_a_failed_commit)
 /* ---- failure ---------------------------------------------------------------------------------------------------- */
 
 /* Whichever write or sync fails: the commit says so, nothing of it is there, and the next one works. */
+static void set_clock(int seconds)
+{
+    char name[96], text[16];
+    int fd, n = snprintf(text, sizeof(text), "%d", seconds);
+
+    (void) snprintf(name, sizeof(name), "%s/offset", dir);
+    fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    cr_assert(fd >= 0 && write(fd, text, (size_t) n) == n);
+    (void) close(fd);
+    cr_assert_eq(setenv("ADVISOR_WALL_OFFSET", name, 1), 0);
+}
+
+/* A replica that only follows learns of all of them: they end there, too, and their ids can be used again. */
+Test(sqlite, request_ids_end_with_their_day)
+{
+    struct store *st = must_open();
+    const int64_t now_us = adv_wall_us(), day_us = 24 * 3600 * 1000000LL;
+    char hash[65];
+
+    set_clock(0);
+    cr_assert_eq(store_requests_add(st, "first", "h1", now_us, NULL), 0);
+    cr_assert_eq(store_requests_add(st, "ahead", "h2", now_us + day_us, NULL), 0, "of a replica whose clock is wrong");
+    cr_assert_eq(store_requests_add(st, "behind", "h3", now_us, NULL), 0);
+    cr_assert_eq(store_requests_add(st, "behind", "other", now_us, NULL), 0);
+    cr_assert_eq(store_find_request(st, "behind", hash), 0);
+    cr_assert_str_eq(hash, "h3", "the first counts");
+    set_clock(25 * 3600);
+    cr_assert_eq(store_requests_add(st, "behind", "h4", now_us + day_us, NULL), 0);
+    cr_assert_eq(store_find_request(st, "behind", hash), 0);
+    cr_assert_str_eq(hash, "h4");
+    cr_assert_eq(store_find_request(st, "ahead", hash), 0);
+    set_clock(0);
+    cr_assert_eq(store_find_request(st, "first", hash), -ADV_NOT_FOUND, "it is not kept");
+    cr_assert_eq(unsetenv("ADVISOR_WALL_OFFSET"), 0);
+    (void) store_close(st);
+}
+
+/* ---- images ----------------------------------------------------------------------------------------------------- */
+
+struct sick_image {
+    struct image base;
+    int reads; /* of tables */
+};
+
+static int sick_each(struct image *im, enum image_table table, image_row_cb row, void *arg, struct adv_err *err)
+{
+    (void) table, (void) row, (void) arg;
+    return ++ADV_CONTAINER_OF(im, struct sick_image, base)->reads <= IMAGE_TABLES_ ?
+               0 :
+               adv_err_set_reason(err, ADV_UNAVAILABLE, "STORE_UNAVAILABLE", "the connection is gone");
+}
+
+/* Once it is committed it may be served: that it could not be read back does not mean that it is not there. */
+Test(sqlite, an_image_that_cannot_be_read_back)
+{
+    static const struct image_ops sick_ops = { .each = sick_each };
+    struct sick_image im = { .base = { .ops = &sick_ops, .info = { .uuid = "0198d9b7-0000-7000-8000-000000000001", .term = 4 } } };
+    struct store *st;
+    struct adv_err err = { 0 };
+
+    cr_assert_lt(image_write(&im.base, &(struct store_config) { .url = path }, 5, &err), 0);
+    cr_assert_str_eq(err.reason, "STORE_OUTCOME_UNKNOWN", "%s", err.msg);
+    st = must_open();
+    cr_assert_str_eq(store_uuid(st), "0198d9b7-0000-7000-8000-000000000001");
+    cr_assert_eq(store_term(st), 5);
+    (void) store_close(st);
+}
+
+Test(sqlite, an_image_is_not_written_over_what_is_no_store)
+{
+    static const struct image_ops sick_ops = { .each = sick_each };
+    struct sick_image im = { .base = { .ops = &sick_ops, .info = { .uuid = "0198d9b7-0000-7000-8000-000000000001", .term = 4 } } };
+    struct adv_err err = { 0 };
+
+    sql("CREATE TABLE accounts(a); INSERT INTO accounts VALUES(1)");
+    cr_assert_eq(image_write(&im.base, &(struct store_config) { .url = path }, 5, &err), -ADV_FAILED_PRECONDITION, "%s", err.msg);
+    cr_assert_str_eq(err.reason, "STORE_FOREIGN");
+    sql("INSERT INTO accounts VALUES(2)");
+}
+
+Test(sqlite, an_image_of_a_newer_version)
+{
+    struct image *im = NULL;
+    struct adv_err err = { 0 };
+
+    (void) store_close(must_open());
+    cr_assert_eq(image_open(&(struct store_config) { .url = path }, &im, &err), 0, "%s", err.msg);
+    im = image_close(im);
+    sql("UPDATE meta SET value = '99' WHERE key = 'min_reader'");
+    cr_assert_eq(image_open(&(struct store_config) { .url = path }, &im, &err), -ADV_FAILED_PRECONDITION, "%s", err.msg);
+    cr_assert_str_eq(err.reason, "STORE_TOO_NEW");
+}
+
 Test(sqlite, a_failed_commit_leaves_nothing)
 {
     struct fleet *f = make_fleet(), *g;
