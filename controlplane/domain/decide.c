@@ -66,12 +66,35 @@ void decision_done(struct decision *d)
     *d = (struct decision) { 0 };
 }
 
+/* What ranks print when one of them is gone: transport errors, timeouts, exceptions without a name. Which of these a rank
+ * prints depends on how far it was, so their precedence tells nothing; the first was the cause of the others. A fault of the
+ * job's owner that names itself is no such symptom: what says that a restart is of no use is never outweighed by it. */
+#define SYMPTOMS_FROM 30
+#define SYMPTOMS_TO   63
+#define OWN_FAULT     45
+
+static int32_t weight_of(const struct anomaly *a)
+{
+    bool symptom = a->precedence >= SYMPTOMS_FROM && a->precedence <= SYMPTOMS_TO &&
+                   !(a->retryable == RETRYABLE_NO && a->precedence > OWN_FAULT);
+
+    return symptom ? SYMPTOMS_FROM : a->precedence;
+}
+
 bool anomaly_weightier(const struct anomaly *a, const struct anomaly *b)
 {
     if (a->terminal != b->terminal)
         return a->terminal;
-    if (a->precedence != b->precedence)
-        return a->precedence > b->precedence;
+    if (weight_of(a) != weight_of(b))
+        return weight_of(a) > weight_of(b);
+    if (weight_of(a) == SYMPTOMS_FROM) {
+        if (a->observe_us != b->observe_us)
+            return a->observe_us < b->observe_us;
+        if (a->offset != b->offset)
+            return a->offset < b->offset;
+        if (a->precedence != b->precedence)
+            return a->precedence > b->precedence;
+    }
     if ((a->nodes != NULL) != (b->nodes != NULL))
         return a->nodes != NULL;
     if (a->offset != b->offset)

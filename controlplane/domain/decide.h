@@ -45,8 +45,9 @@ struct decision {
 
 void decision_done(struct decision *d);
 
-/* Terminal before hints, then precedence, then whether nodes are named, then where it stands in the log. A total order
- * over anomalies of different rules. */
+/* Terminal before hints, then precedence; among what ranks print when a peer is gone (precedence 30..63) the first that was
+ * seen, whatever its precedence; then whether nodes are named, then where it stands in the log. A total order over anomalies
+ * of different rules. */
 bool anomaly_weightier(const struct anomaly *a, const struct anomaly *b);
 
 /* The weightiest anomaly that is not withdrawn; NULL for none. */

@@ -123,10 +123,12 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
     if (!an) {
         const struct anomaly candidate = { .status = ANOMALY_SUSPICION,
                                            .precedence = ev->u.finding.precedence,
+                                           .retryable = ev->u.finding.retryable,
                                            .terminal = ev->u.finding.terminal,
                                            .late = late,
                                            .nodes = nodes,
                                            .offset = ev->u.finding.offset,
+                                           .observe_us = ev->u.finding.observe_us,
                                            .rule = (char *) (uintptr_t) ev->u.finding.rule };
         if (!fleet_make_room(in, a, &candidate))
             return;
@@ -162,6 +164,16 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
         an->repeats++;
         fresh = an->late && !ev->u.finding.outside; /* the agent read it, too: now it counts */
         an->late = false;
+        if (an->status == ANOMALY_WITHDRAWN && !ended) { /* another one of its kind: what the last one named is over */
+            (void) str_set(in, &an->named, NULL);
+            (void) str_set(in, &an->nodes, NULL);
+            (void) str_set(in, &an->ranks, ev->u.finding.ranks);
+            (void) str_set(in, &an->stream, ev->u.finding.stream);
+            (void) str_set(in, &an->excerpt, ev->u.finding.excerpt);
+            (void) str_set(in, &an->excerpt_sha256, ev->u.finding.excerpt_sha256);
+            an->offset = ev->u.finding.offset;
+            an->observe_us = ev->u.finding.observe_us;
+        }
         if (named && ev->u.finding.blame == BLAME_NODE)
             merge_nodes(in, an, &an->named, named);
         if (nodes)
