@@ -604,8 +604,8 @@ Test(shared, a_commit_onto_another_history)
         "DELETE FROM changes WHERE seq > 4; UPDATE sequence SET last = 4",
         /* the same numbers again, by others; and more of them */
         "UPDATE changes SET mark = mark - 1 WHERE seq > 2",
-        "UPDATE changes SET mark = mark - 1 WHERE seq > 2; INSERT INTO changes SELECT seq + 1000, 9, '', 0, 0, '' FROM changes;"
-        "UPDATE sequence SET last = 2000",
+        ("UPDATE changes SET mark = mark - 1 WHERE seq > 2; INSERT INTO changes SELECT seq + 1000, 9, '', 0, 0, '' FROM changes;"
+         "UPDATE sequence SET last = 2000"),
         /* one that was never there */
         "DELETE FROM changes; UPDATE sequence SET last = 2000",
     };
