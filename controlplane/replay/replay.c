@@ -331,6 +331,11 @@ static void conclude(struct replay *r, const struct attempt *a, struct replay_ve
 {
     const struct advice *ad = a->advice;
     const struct anomaly *best = decide_best_anomaly(a), *an;
+    bool acts = ad && ad->desired != DESIRED_NO_ACTION;
+
+    DL_FOREACH (a->anomalies, an) /* that the advice rests on, if there is one */
+        if (ad && ad->anomaly_uid && adv_streq(str_or(an->uid), ad->anomaly_uid))
+            best = an;
 
     v->desired = DESIRED_NO_ACTION;
     if (r->notice) {
@@ -348,7 +353,7 @@ static void conclude(struct replay *r, const struct attempt *a, struct replay_ve
         v->exclude_nodes = copy(r, ad->exclude_nodes);
         v->summary = copy(r, ad->summary);
     }
-    if (!best || best->status != ANOMALY_CONFIRMED || has_reason(ad, "had_finished"))
+    if (!best || (best->status != ANOMALY_CONFIRMED && !acts) || has_reason(ad, "had_finished"))
         return;
     v->anomaly = true;
     v->on_purpose = has_reason(ad, "ended_on_purpose");
