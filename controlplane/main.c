@@ -232,7 +232,7 @@ static void on_reload(uv_signal_t *h, int signum)
     load_rules(d);
 }
 
-static int fleet_config_of(const struct advisord_config *c, struct fleet_config *ret)
+static void fleet_config_of(const struct advisord_config *c, struct fleet_config *ret)
 {
     *ret = (struct fleet_config) { .lease_us = c->lease_ms * 1000,
                                    .owner_lease_us = *c->store_url ? c->store_owner_lease_ms * 1000 : 0,
@@ -248,7 +248,6 @@ static int fleet_config_of(const struct advisord_config *c, struct fleet_config 
     ret->policy.max_restarts_limit = (uint32_t) c->max_restarts_limit;
     ret->policy.no_checkpoint_limit = (uint32_t) c->no_checkpoint_limit;
     ret->policy.exclude_max_percent = (uint32_t) c->exclude_max_percent;
-    return 0;
 }
 
 /* Written whole and renamed, so that a reader never sees half a number. */
@@ -306,7 +305,7 @@ static int start(struct daemon *d, struct adv_err *err)
     };
     int r;
 
-    (void) fleet_config_of(c, &fc);
+    fleet_config_of(c, &fc);
     if ((r = adv_uuid_v7(adv_wall_us(), replica, err)) < 0 ||
         (r = watcher_rules_load(c->rules_dir, &d->rules, err)) < 0 ||
         (r = store_open(d->loop, &sc, &d->store, err)) < 0 ||

@@ -47,7 +47,6 @@ struct errand {
     struct api_call base;
     struct api *api;
     uint64_t id;
-    char *cluster;
     ProtobufCMessage *req;
     unsigned refs;
     bool ended;
@@ -112,23 +111,6 @@ static void pack_error(struct adv_buf *b, const struct adv_err *err)
     put_piece(b, err->msg);
 }
 
-bool handoff_unpack_error(struct api *api, const void *bytes, size_t len, struct adv_err *ret)
-{
-    const char *p = bytes, *end = p + len;
-    char code[16], reason[64], field[64], retry[16], msg[256];
-    uint64_t c, r;
-
-    if (!take_piece(&p, end, code, sizeof(code)) || !take_piece(&p, end, reason, sizeof(reason)) ||
-        !take_piece(&p, end, field, sizeof(field)) || !take_piece(&p, end, retry, sizeof(retry)) ||
-        !take_piece(&p, end, msg, sizeof(msg)) || p != end || adv_parse_u64(code, 1, 16, &c, NULL) < 0 ||
-        adv_parse_u64(retry, 0, 3600000, &r, NULL) < 0)
-        return false;
-    (void) adv_err_set_reason(ret, (enum adv_code) c, handoff_reason(api, reason), "%s", msg);
-    (void) snprintf(ret->field, sizeof(ret->field), "%s", field);
-    ret->retry_after_ms = (int) r;
-    return true;
-}
-
 /* Reasons are static texts everywhere else; those that came from another replica are kept, a bounded number of them. */
 #define REASONS_MAX 256
 struct reason {
@@ -136,7 +118,7 @@ struct reason {
     struct reason *next;
 };
 
-const char *handoff_reason(struct api *api, const char *text)
+static const char *keep_reason(struct api *api, const char *text)
 {
     struct reason *r;
     size_t n = 0;
@@ -153,6 +135,23 @@ const char *handoff_reason(struct api *api, const char *text)
     (void) snprintf(r->text, sizeof(r->text), "%s", text);
     LL_PREPEND(api->reasons, r);
     return r->text;
+}
+
+bool handoff_unpack_error(struct api *api, const void *bytes, size_t len, struct adv_err *ret)
+{
+    const char *p = bytes, *end = p + len;
+    char code[16], reason[64], field[64], retry[16], msg[256];
+    uint64_t c, r;
+
+    if (!take_piece(&p, end, code, sizeof(code)) || !take_piece(&p, end, reason, sizeof(reason)) ||
+        !take_piece(&p, end, field, sizeof(field)) || !take_piece(&p, end, retry, sizeof(retry)) ||
+        !take_piece(&p, end, msg, sizeof(msg)) || p != end || adv_parse_u64(code, 1, 16, &c, NULL) < 0 ||
+        adv_parse_u64(retry, 0, 3600000, &r, NULL) < 0)
+        return false;
+    (void) adv_err_set_reason(ret, (enum adv_code) c, keep_reason(api, reason), "%s", msg);
+    (void) snprintf(ret->field, sizeof(ret->field), "%s", field);
+    ret->retry_after_ms = (int) r;
+    return true;
 }
 
 /* ---- asking ------------------------------------------------------------------------------------------------------- */
@@ -343,7 +342,6 @@ static void errand_unref(struct api_call *call)
     DL_DELETE(e->api->errands, e);
     protobuf_c_message_free_unpacked(e->req, NULL);
     api_maybe_free(e->api);
-    free(e->cluster);
     free(e);
 }
 
@@ -367,8 +365,8 @@ static void send_answer(struct errand *e, const struct adv_buf *b)
     e->ended = true;
     errand_ref(&e->base);
     store_answer(turn_store(e->api->turn),
-                 &(struct store_handoff) { .id = e->id, .cluster = e->cluster, .method = "", .request = b->data,
-                                           .request_len = b->len, .seq = turn_watchlog(e->api->turn)->last },
+                 &(struct store_handoff) { .id = e->id, .request = b->data, .request_len = b->len,
+                                           .seq = turn_watchlog(e->api->turn)->last },
                  answered_cb, &e->base);
 }
 
@@ -441,10 +439,8 @@ static void on_todo(void *arg, const struct store_handoff *h)
         if (e->id == h->id)
             return; /* under way */
     e = calloc(1, sizeof(*e));
-    if (!e || !(e->cluster = strdup(h->cluster))) {
-        free(e);
+    if (!e)
         return;
-    }
     e->api = api;
     e->id = h->id;
     e->refs = 1;

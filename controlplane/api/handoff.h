@@ -18,10 +18,8 @@ bool handoff_needed(struct api *api, const char *cluster);
 /* Hands @call over; its reply or failure follows. */
 void handoff_call(struct api_call *call, const char *cluster, const ProtobufCMessage *req);
 
-/* The formats in the store; false: malformed. For tests and fuzzing otherwise. */
+/* The formats in the store, for handoff.c and for fuzzing; false: malformed. The error's reason lives as long as @api. */
 bool handoff_unpack_caller(const void *bytes, size_t len, struct api_caller *ret);
 bool handoff_unpack_error(struct api *api, const void *bytes, size_t len, struct adv_err *ret);
-/* A reason as text that lives as long as @api; NULL for "" or too many. */
-const char *handoff_reason(struct api *api, const char *text);
 
 #endif

@@ -121,11 +121,6 @@ const char *session_id(const struct session *s)
     return s->session_id;
 }
 
-const char *session_instance(const struct session *s)
-{
-    return s->instance;
-}
-
 const char *session_journal(const struct session *s)
 {
     return s->journal;

@@ -64,7 +64,6 @@ void session_tick(struct session *s);
 /* The cluster, once Hello was accepted; NULL before. */
 const char *session_cluster(const struct session *s);
 const char *session_id(const struct session *s);
-const char *session_instance(const struct session *s);
 const char *session_journal(const struct session *s);
 /* May act: it holds the lease. */
 bool session_active(const struct session *s);

@@ -276,8 +276,7 @@ static void set_options(const struct dbconn_config *cfg, MYSQL *m)
     (void) mysql_optionsv(m, MYSQL_OPT_CONNECT_ATTR_ADD, "program_name", "advisord");
     (void) mysql_optionsv(m, MYSQL_OPT_CONNECT_ATTR_ADD, "advisor_purpose", cfg->purpose);
     if (given(cfg->tls_ca)) {
-        (void) mysql_ssl_set(m, given(cfg->tls_key) ? cfg->tls_key : NULL, given(cfg->tls_cert) ? cfg->tls_cert : NULL,
-                             cfg->tls_ca, NULL, NULL);
+        (void) mysql_ssl_set(m, NULL, NULL, cfg->tls_ca, NULL, NULL);
         (void) mysql_options(m, MYSQL_OPT_SSL_ENFORCE, &yes);
         (void) mysql_options(m, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &yes);
     }

@@ -33,7 +33,6 @@ struct dbconn_config {
     struct dburl url;
     char *password_file; /* NULL or "": none. Read at each connect; a line end at its end does not count */
     char *tls_ca;        /* NULL or "": no TLS. Else TLS is required, and the server's name is verified */
-    char *tls_cert, *tls_key; /* NULL or "": none */
     uint32_t connect_timeout_ms; /* whole seconds, at least one; holds for each step of connecting */
     uint32_t lock_wait_ms;       /* how long a statement waits for a lock of others; whole seconds, at least one */
     bool accept_not_durable;

@@ -72,7 +72,6 @@ static struct image *close_image(struct image *base)
 }
 
 struct rows {
-    enum image_table table;
     image_row_cb row;
     void *arg;
 };
@@ -90,7 +89,7 @@ static int pass_row(void *arg, const struct dbrow *row, struct adv_err *err)
 static int each(struct image *base, enum image_table table, image_row_cb row, void *arg, struct adv_err *err)
 {
     struct mysql_image *im = ADV_CONTAINER_OF(base, struct mysql_image, base);
-    struct rows rs = { table, row, arg };
+    struct rows rs = { row, arg };
     char sql[512];
     size_t at = (size_t) snprintf(sql, sizeof(sql), "SELECT "), n = 0;
 

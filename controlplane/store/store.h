@@ -198,7 +198,7 @@ void store_want(struct store *st, const char *cluster, const char *journal, stor
 /* Hands a call to the owner of its cluster: id, age and seq are not read. @cb tells its id. Any number may be outstanding. */
 typedef void (*store_id_cb)(void *arg, uint64_t id, const struct adv_err *err_or_null);
 void store_hand_off(struct store *st, const struct store_handoff *h, store_id_cb cb, void *arg);
-/* Answers one of store_news.todo; @h as it came, with request and seq replaced by the answer. */
+/* Answers one of store_news.todo: its id, and the answer in request and seq; nothing else of @h is read. */
 void store_answer(struct store *st, const struct store_handoff *h, store_cb cb, void *arg);
 
 #endif
