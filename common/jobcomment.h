@@ -24,6 +24,7 @@ struct adv_jobcomment {
     enum adv_jobcomment_mode mode;
     char policy[64];
     char workflow[257];
+    char progress[201]; /* a pattern of its own progress line; not looked into here */
     uint32_t max_restarts; /* 0: not said (a job that says 0 is in mode observe) */
     char error[160];       /* set when the comment speaks of Advisor but cannot be understood; never consent then */
 };

@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/uuid.h"
+#include "controlplane/watcher/pattern.h"
 #include "controlplane/api/api.h"
 #include "controlplane/auth/ca.h"
 #include "controlplane/config.h"
@@ -236,6 +237,7 @@ static void fleet_config_of(const struct advisord_config *c, struct fleet_config
 {
     *ret = (struct fleet_config) { .lease_us = c->lease_ms * 1000,
                                    .owner_lease_us = *c->store_url ? c->store_owner_lease_ms * 1000 : 0,
+                                   .progress_check = watcher_pattern_check,
                                    .log_detection = c->log_detection };
     policy_defaults(&ret->policy);
     ret->policy.log_settle_us = c->log_settle_ms * 1000;

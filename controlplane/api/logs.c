@@ -369,6 +369,15 @@ static void tell_shed(struct log_stream *ls)
     turn_submit(ls->logs->api->turn, &ls->tell);
 }
 
+/* Of the job; NULL for none. Comments may change: each scan begins with what is known then. */
+static const char *own_pattern(struct api *api, const char *cluster, const char *job_id)
+{
+    const struct cluster *c = turn_ready(api->turn) ? fleet_find_cluster(turn_fleet(api->turn), cluster) : NULL;
+    const struct job *j = c ? fleet_find_job(c, job_id) : NULL;
+
+    return j ? j->progress : NULL;
+}
+
 void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, const char *stream,
                 uint64_t offset, const void *bytes, size_t len, uint64_t dropped, int64_t observe_us)
 {
@@ -382,6 +391,7 @@ void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32
     ls->finished = false;
     count_shed(ls, offset, len, dropped);
     opt.ctx = ls;
+    opt.progress = own_pattern(api, cluster, job_id);
     if ((!ls->scan && watcher_scan_new(api->rules, &opt, &ls->scan, &err) < 0) ||
         watcher_scan_feed(ls->scan, offset, bytes, len, dropped, observe_us, &err) < 0)
         adv_warn("logs", "a piece of a log was not scanned", ADV_FS("cluster", cluster), ADV_FS("stream", ls->key),

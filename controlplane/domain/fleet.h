@@ -21,6 +21,8 @@ struct fleet_config {
     int64_t lease_us;
     int64_t owner_lease_us; /* of replicas over one store; 0: there are no others */
     uint32_t max_jobs; /* that are kept of one cluster; 0: the default */
+    /* Whether a job's own progress pattern can be used; @ret_why says why not. Pure; NULL: any can. */
+    bool (*progress_check)(const char *pattern, char *ret_why, size_t cap);
     bool log_detection; /* logs are watched at all; false: a failed state is an anomaly at once */
 };
 

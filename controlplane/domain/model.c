@@ -616,6 +616,7 @@ void job_free(struct job *j)
     free(j->policy);
     free(j->workflow);
     free(j->comment_error);
+    free(j->progress);
     free(j);
 }
 

@@ -481,6 +481,7 @@ struct job {
     char *policy;
     char *workflow;
     char *comment_error;
+    char *progress; /* pattern of its own progress line */
     uint32_t max_restarts;
     uint64_t hash; /* of the agent's record */
     bool present;  /* in the agent's current state (counts in the digest) */

@@ -5,6 +5,7 @@
 #include "controlplane/domain/internal.h"
 
 #include <stdio.h>
+#include <stdio.h>
 #include <utlist.h>
 
 #include "common/jobcomment.h"
@@ -134,10 +135,11 @@ static void attempt_superseded(struct fleet *f, struct intents *in, struct attem
     }
 }
 
-static void job_take_detail(struct intents *in, struct job *j, const struct job_obs *o, const struct event *ev)
+static void job_take_detail(struct fleet *f, struct intents *in, struct job *j, const struct job_obs *o, const struct event *ev)
 {
     struct attempt *a = fleet_last_attempt(j);
     struct adv_jobcomment opts;
+    char why[120];
 
     (void) str_set(in, &j->display_name, o->name);
     (void) str_set(in, &j->stdout_path, o->stdout_path);
@@ -146,6 +148,12 @@ static void job_take_detail(struct intents *in, struct job *j, const struct job_
     if (!str_set(in, &j->comment, o->comment))
         return;
     adv_jobcomment_parse(j->comment, &opts);
+    if (opts.progress[0] && !opts.error[0] && f->cfg.progress_check && !f->cfg.progress_check(opts.progress, why, sizeof(why))) {
+        (void) snprintf(opts.error, sizeof(opts.error), "comment: advisor.progress: %s", why);
+        if (opts.mode != ADV_JOBCOMMENT_OFF)
+            opts.mode = ADV_JOBCOMMENT_UNSET; /* half understood is not consent */
+    }
+    (void) str_set(in, &j->progress, opts.error[0] ? NULL : opts.progress);
     j->opt_mode = (enum adv_mode) opts.mode;
     j->max_restarts = opts.max_restarts;
     (void) str_set(in, &j->policy, opts.policy);
@@ -233,7 +241,7 @@ static void apply_job(struct fleet *f, struct intents *in, struct cluster *c, co
     if (!j && !(j = job_new(f, in, c, o, ev)))
         return;
     if (o->detail_known)
-        job_take_detail(in, j, o, ev);
+        job_take_detail(f, in, j, o, ev);
     (void) str_set(in, &j->user, o->user);
     (void) str_set(in, &j->account, o->account);
     (void) str_set(in, &j->partition, o->partition);

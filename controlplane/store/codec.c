@@ -69,6 +69,7 @@ static const struct field job_fields[] = {
     F(28, F_U32, job, first_index),
     F(29, F_U64, job, hash),
     F(30, F_BOOL, job, present),
+    F(33, F_STR, job, progress),
 };
 
 static const struct field attempt_fields[] = {

@@ -25,6 +25,7 @@
 #include "common/utf8.h"
 #include "controlplane/watcher/engine.h"
 #include "controlplane/watcher/line.h"
+#include "controlplane/watcher/pattern.h"
 #include "controlplane/watcher/ranks.h"
 
 #define TRACEBACKS 8
@@ -74,6 +75,9 @@ struct watcher_scan {
     struct repeat *repeats; /* by rule; allocated with the first signature */
     uint16_t generation;    /* rises with progress */
     int64_t last_step;
+    struct watcher_pattern *own; /* the job's pattern; then @own_at is how far the block was read by it */
+    size_t own_at;
+    const char *block;
     struct ranks *ranks; /* allocated with the first step of a named rank */
     struct watcher_scan_stats stats;
 
@@ -233,6 +237,8 @@ static void tell(struct watcher_scan *s, enum watcher_finding_type type, const s
 
     f.step = number(cap[ENGINE_CAPTURE_STEP], MAX_STEP);
     f.total = number(cap[ENGINE_CAPTURE_TOTAL], MAX_STEP);
+    if (type == WATCHER_PROGRESS && s->own && r->unit == WATCHER_UNIT_STEP)
+        f.step = f.total = -1; /* the job says itself what its steps are */
     if (type == WATCHER_PROGRESS) {
         if (r->unit == WATCHER_UNIT_STEP && f.step >= 0)
             note_rank(s, prefix->rank >= 0 ? prefix->rank : prefix->task, f.step);
@@ -300,6 +306,30 @@ static const struct watcher_rule *calmed(struct watcher_scan *s, int precedence,
     return NULL;
 }
 
+/* Reads the block by the job's own pattern, up to @end: in front of what the rules find there, so that the order of lines
+ * stays. */
+static void own_lines(struct watcher_scan *s, size_t end)
+{
+    static const struct watcher_rule rule = { .id = (char *) (uintptr_t) "job-pattern", .kind = WATCHER_KIND_PROGRESS,
+                                              .unit = WATCHER_UNIT_STEP };
+
+    while (s->own && s->own_at < end) {
+        const char *line = s->block + s->own_at, *nl = line_first_end(line, end - s->own_at);
+        size_t len = nl ? (size_t) (nl - line) : end - s->own_at;
+        struct watcher_finding f = { .type = WATCHER_PROGRESS, .rule = &rule, .offset = s->block_offset + s->own_at,
+                                     .observe_wall_us = s->observe_wall_us, .total = -1, .rank = -1, .local_rank = -1,
+                                     .task = -1, .code = -1, .count = 1 };
+        f.step = watcher_pattern_step(s->own, line, len);
+        s->own_at += len + 1;
+        if (f.step < 0 || f.step == s->last_step)
+            continue;
+        s->generation++;
+        s->last_step = f.step;
+        s->stats.findings++;
+        s->fn(s->ctx, &f);
+    }
+}
+
 static void on_line(void *ctx, const char *line, size_t len, size_t offset, const uint16_t *rules,
                     size_t n)
 {
@@ -314,6 +344,7 @@ static void on_line(void *ctx, const char *line, size_t len, size_t offset, cons
     bool opens = false, closes = false, caught = false;
     int traceback;
 
+    own_lines(s, offset + len);
     line_parse_prefix(line, len, &prefix);
     traceback = find_traceback(s, prefix.key, s->block_offset + offset);
     for (size_t i = 0; i < n; i++) {
@@ -393,7 +424,10 @@ static void scan_lines(struct watcher_scan *s, const char *text, size_t len, uin
         line_clean(text, len, work);
         text = work;
     }
+    s->block = text;
+    s->own_at = 0;
     engine_scan(s->engine, text, len, on_line, s);
+    own_lines(s, len);
 }
 
 static void drop_carry(struct watcher_scan *s)
@@ -556,6 +590,11 @@ int watcher_scan_new(struct watcher_rules *rules, const struct watcher_scan_opti
         free(s);
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "log scan: no memory");
     }
+    if (options->progress && watcher_pattern_new(options->progress, &s->own, NULL) == -ADV_RESOURCE_EXHAUSTED) {
+        free(s->node);
+        free(s);
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "log scan: no memory");
+    }
     take_rules(s, rules);
     s->stream = options->stream;
     s->explain = options->explain;
@@ -575,6 +614,7 @@ struct watcher_scan *watcher_scan_free(struct watcher_scan *s)
         free(s->carry);
         free(s->repeats);
         free(s->ranks);
+        (void) watcher_pattern_free(s->own);
         free(s);
     }
     return NULL;

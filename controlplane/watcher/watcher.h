@@ -62,6 +62,8 @@ struct watcher_scan_options {
     enum watcher_scope stream; /* what is scanned; not WATCHER_SCOPE_ANY */
     const char *node;      /* host of a node log, taken where a line names none; or NULL. Copied. */
     uint64_t start_offset; /* a line begins here; earlier bytes are never looked at */
+    const char *progress;  /* the job's own progress pattern (pattern.h), or NULL; one that is no pattern is left out. Steps are
+                            * then what it shows; of other rules they are signs of life. Copied. */
     bool explain;          /* tell CALMED too */
     watcher_finding_fn fn;
     void *ctx;
