@@ -190,6 +190,7 @@ static void forget_job(struct intents *in, struct job *j)
     (void) str_set(in, &j->display_name, NULL);
     (void) str_set(in, &j->comment, NULL);
     (void) str_set(in, &j->comment_error, NULL);
+    (void) str_set(in, &j->progress, NULL);
     (void) str_set(in, &j->stdout_path, NULL);
     (void) str_set(in, &j->workflow, NULL);
     j->uid_number = 0;

@@ -165,7 +165,7 @@ static void print_object(enum resource_kind kind, const void *o)
               j->incarnation_unix ? "" : " incarnation-unknown", j->comment_error ? " comment-error" : "");
         if (j->progress)
             print("    progress pattern: %s\n", j->progress);
-        if (j->comment_error && strstr(j->comment_error, "progress"))
+        if (j->comment_error && strstr(j->comment_error, "advisor.progress:"))
             print("    %s\n", j->comment_error);
         break;
     }
