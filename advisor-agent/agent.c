@@ -125,6 +125,15 @@ static void op_hello(void *ctx, advisor_v1_Hello *h)
     (void) ceiling_refresh(a->ceiling);
     h->ceiling = ceiling_message(a);
     (void) ceiling_news(a);
+    /* As the options of the proto files have it: the arrays of the messages that are decoded. */
+    static advisor_v1_Limits limits = {
+        .message_bytes = SESSION_MESSAGE_BYTES,
+        .orders = ADV_ARRAY_LEN(((advisor_v1_AdviceBatch *) NULL)->advice),
+        .focus_jobs = ADV_ARRAY_LEN(((advisor_v1_Focus *) NULL)->job_ids),
+        .open_intents = ADV_ARRAY_LEN(((advisor_v1_LeaseGrant *) NULL)->open_intents),
+        .exclude_nodes_bytes = sizeof(((advisor_v1_AdviceOrder *) NULL)->exclude_nodes) - 1,
+    };
+    h->limits = &limits;
     while ((s = journal_next_open(a->journal, &pos)) && h->open_intents_count < INTENTS_MAX) {
         advisor_v1_OpenIntent *o = &a->intents_msg[h->open_intents_count++];
         *o = (advisor_v1_OpenIntent) { .journal_seq = s->seq, .has_epoch = true,
@@ -326,19 +335,7 @@ static const struct session_ops session_ops = {
 
 static int64_t first_submit(void *ctx, const struct adapter_job *job)
 {
-    struct agent *a = ctx;
-    int64_t known = journal_first_submit_s(a->journal, job->id, job->uid);
-    struct adv_err err;
-
-    /* Attempt 0 confirms the incarnation: its submit time is the job's first. */
-    if (job->restart_count == 0 && job->submit_s > 0) {
-        if (known != job->submit_s &&
-            journal_append_incarnation(a->journal, job->id, job->submit_s, job->uid, &err) < 0)
-            return 0;
-        return job->submit_s;
-    }
-    /* A record that is younger than the job's newest submit speaks of another job. */
-    return known && known <= job->submit_s ? known : 0;
+    return agent_first_submit(ctx, job);
 }
 
 static void changed(struct agent *a)
@@ -451,6 +448,8 @@ static void on_observed(void *arg, struct adapter_observation *o)
     a->observing = false;
     if (!a->closing && o->complete) {
         journal_batch_begin(a->journal);
+        a->look_boot_us = a->observe_began_boot_us;
+        a->look_wall_us = a->observe_began_wall_us;
         if (snapshot_observe(a->snapshot, o, &err) < 0) {
             adv_warn("agent", "jobs are left out until the next look", ADV_FS("why", err.msg));
         } else if (!a->gone_forgotten) {
@@ -498,7 +497,7 @@ static void dial(struct agent *a)
         .keepalive_interval_ms = (uint64_t) c->keepalive_ms,
         .backoff_min_ms = (uint64_t) c->backoff_min_ms,
         .backoff_max_ms = (uint64_t) c->backoff_max_ms,
-        .max_message_bytes = 256u << 10,
+        .max_message_bytes = SESSION_MESSAGE_BYTES,
         .max_send_queue_bytes = 256u << 10,
     };
     struct adv_err err;
@@ -517,6 +516,7 @@ static void on_described(void *arg, const struct adapter_description *d, const s
     if (!d) {
         adv_warn("agent", "the scheduler does not answer, will ask again", ADV_FS("why", err->msg));
     } else {
+        a->forget_after_s = d->forget_after_s;
         a->n_verbs = 0;
         for (int v = 0; v < ADAPTER_VERB_MAX_; v++)
             if (d->verbs & ADAPTER_VERB_BIT(v))
@@ -556,11 +556,13 @@ static void on_tick(uv_timer_t *timer)
         a->next_describe_us = now + DESCRIBE_RETRY_US;
         a->adapter->ops->describe(a->adapter, on_described, a);
     }
-    if (!a->observing && now >= a->next_poll_us) {
+    /* What an id means rests on what describe tells. */
+    if (a->described && !a->observing && now >= a->next_poll_us) {
         a->observing = true;
         a->next_poll_us = now + a->cfg->poll_ms * 1000;
         a->observe_began_us = now;
         a->observe_began_boot_us = adv_boot_us();
+        a->observe_began_wall_us = adv_wall_us();
         a->adapter->ops->observe(a->adapter, on_observed, a);
         /* The ceiling is looked at before each write anyway; this is for people to see it. */
         agent_look_at_ceiling(a);
@@ -674,6 +676,9 @@ void agent_stop(struct agent *a)
     if (a->closing)
         return;
     a->closing = true;
+    /* With when each job was last seen, so that the next run can go on from there. */
+    if (journal_compact_now(a->journal, NULL) < 0)
+        adv_info("agent", "the journal is left as it is");
     a->session = session_free(a->session);
     a->tails = tail_manager_free(a->tails);
     if (a->adapter)

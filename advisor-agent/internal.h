@@ -2,7 +2,7 @@
 #ifndef ADVISOR_AGENT_INTERNAL_H
 #define ADVISOR_AGENT_INTERNAL_H
 
-/* Shared by agent.c, orders.c and logs.c; nobody else includes it. Loop thread only. */
+/* Shared by agent.c, incarnation.c, orders.c and logs.c; nobody else includes it. Loop thread only. */
 
 #include <uv.h>
 
@@ -67,8 +67,10 @@ struct agent {
     bool describing, observing, reading_nodes;
     bool gone_forgotten; /* what the journal knew and the first full look no longer showed */
     int64_t next_poll_us, next_nodes_us, next_focus_us, next_describe_us;
-    int64_t observe_began_us, observe_began_boot_us; /* the poll under way */
+    int64_t observe_began_us, observe_began_boot_us, observe_began_wall_us; /* the poll under way */
     int64_t good_read_us; /* begun; 0: never */
+    int64_t look_boot_us, look_wall_us; /* at or before each job record was read; 0: never */
+    int64_t forget_after_s; /* how long the scheduler keeps an ended job; 0: not known */
     unsigned inspecting;
     struct focus {
         char id[JOURNAL_JOB_SIZE];
@@ -92,6 +94,9 @@ void agent_look_at_ceiling(struct agent *a);
 void agent_job_gone(struct agent *a, const char *id);
 advisor_v1_Epoch agent_epoch_msg(struct journal_epoch e);
 advisor_v1_Verb agent_verb_msg(enum adapter_verb v);
+
+/* incarnation.c: first submit time of @job if it is certain, else 0; learns it and follows it over restarts. */
+int64_t agent_first_submit(struct agent *a, const struct adapter_job *job);
 
 /* orders.c: carries advice out. */
 void orders_take(struct agent *a, const advisor_v1_AdviceOrder *o);

@@ -36,8 +36,7 @@
 
 struct incarnation {
     char job[JOURNAL_JOB_SIZE];
-    int64_t first_submit_s;
-    uint32_t uid;
+    struct journal_life life;
     bool forgotten;
     UT_hash_handle hh;
 };
@@ -197,6 +196,7 @@ static int apply_outcome(struct journal *j, const json_t *o, struct adv_err *err
 static int apply_hold(struct journal *j, const json_t *o, struct adv_err *err)
 {
     struct journal_hold h = { .restarts = (uint32_t) num(o, "restarts"),
+                              .first_submit_s = num(o, "first_submit_s"),
                               .expires_wall_us = num(o, "expires_wall_us"),
                               .on_expiry = (enum journal_on_expiry) num(o, "on_expiry") },
                         *to;
@@ -216,7 +216,9 @@ static int apply_hold(struct journal *j, const json_t *o, struct adv_err *err)
 
 static int apply_incarnation(struct journal *j, const json_t *o, struct adv_err *err)
 {
-    struct incarnation n = { .first_submit_s = num(o, "first_submit_s"), .uid = (uint32_t) num(o, "uid") },
+    struct incarnation n = { .life = { .first_submit_s = num(o, "first_submit_s"), .uid = (uint32_t) num(o, "uid"),
+                                       .restarts = (uint32_t) num(o, "restarts"), .submit_s = num(o, "submit_s"),
+                                       .ended_s = num(o, "ended_s"), .seen_wall_us = num(o, "seen_wall_us") } },
                        *to;
     int r = text(o, "job", n.job, sizeof(n.job), err);
 
@@ -230,8 +232,7 @@ static int apply_incarnation(struct journal *j, const json_t *o, struct adv_err 
         memcpy(to->job, n.job, sizeof(to->job));
         HASH_ADD_STR(j->incs, job, to);
     }
-    to->first_submit_s = n.first_submit_s;
-    to->uid = n.uid;
+    to->life = n.life;
     to->forgotten = false;
     return 0;
 }
@@ -363,7 +364,7 @@ static int append(struct journal *j, json_t *o, struct adv_err *err)
     json_decref(o);
     adv_buf_done(&line);
     if (r == 0 && !j->batching && j->good > COMPACT_BYTES && j->good > 2 * j->live)
-        r = journal_compact(j, adv_wall_us() - KEEP_US, NULL) < 0 ? 0 : r; /* else at the next append */
+        r = journal_compact_now(j, NULL) < 0 ? 0 : r; /* else at the next append */
     return r;
 }
 
@@ -399,16 +400,18 @@ static json_t *outcome_record(uint64_t seq, const struct journal_outcome *out)
 
 static json_t *hold_record(const struct journal_hold *h)
 {
-    return json_pack("{ss so so sI sI si so}", "kind", "hold", "job", STR(h->job), "advice",
-                     STR(h->advice), "restarts", (json_int_t) h->restarts, "expires_wall_us",
-                     (json_int_t) h->expires_wall_us, "on_expiry", (int) h->on_expiry, "comment",
+    return json_pack("{ss so so sI sI sI si so}", "kind", "hold", "job", STR(h->job), "advice",
+                     STR(h->advice), "restarts", (json_int_t) h->restarts, "first_submit_s",
+                     (json_int_t) h->first_submit_s, "expires_wall_us", (json_int_t) h->expires_wall_us, "on_expiry", (int) h->on_expiry, "comment",
                      STR(h->comment));
 }
 
-static json_t *incarnation_record(const char *job, int64_t first_submit_s, uint32_t uid)
+static json_t *incarnation_record(const char *job, const struct journal_life *l)
 {
-    return json_pack("{ss so sI sI}", "kind", "incarnation", "job", str(job, JOURNAL_JOB_SIZE), "first_submit_s",
-                     (json_int_t) first_submit_s, "uid", (json_int_t) uid);
+    return json_pack("{ss so sI sI sI sI sI sI}", "kind", "incarnation", "job", str(job, JOURNAL_JOB_SIZE),
+                     "first_submit_s", (json_int_t) l->first_submit_s, "uid", (json_int_t) l->uid, "restarts",
+                     (json_int_t) l->restarts, "submit_s", (json_int_t) l->submit_s, "ended_s", (json_int_t) l->ended_s,
+                     "seen_wall_us", (json_int_t) l->seen_wall_us);
 }
 
 static json_t *epoch_record(struct journal_epoch e)
@@ -456,16 +459,21 @@ int journal_append_hold_end(struct journal *j, const char *job, struct adv_err *
     return append(j, json_pack("{ss so}", "kind", "hold_end", "job", str(job, JOURNAL_JOB_SIZE)), err);
 }
 
-int journal_append_incarnation(struct journal *j, const char *job, int64_t first_submit_s,
-                               uint32_t uid, struct adv_err *err)
+int journal_append_life(struct journal *j, const char *job, const struct journal_life *l, struct adv_err *err)
 {
     struct incarnation *n = find_inc(j, job);
+    int r = 0;
 
-    if (n && n->first_submit_s == first_submit_s && n->uid == uid) {
-        n->forgotten = false;
-        return 0;
+    if (!n || n->life.first_submit_s != l->first_submit_s || n->life.uid != l->uid || n->life.restarts != l->restarts ||
+        n->life.submit_s != l->submit_s || n->life.ended_s != l->ended_s) {
+        r = append(j, incarnation_record(job, l), err);
+        n = find_inc(j, job);
     }
-    return append(j, incarnation_record(job, first_submit_s, uid), err);
+    if (r == 0 && n) {
+        n->life = *l;
+        n->forgotten = false;
+    }
+    return r;
 }
 
 void journal_batch_begin(struct journal *j)
@@ -661,7 +669,7 @@ int journal_compact(struct journal *j, int64_t keep_since_wall_us, struct adv_er
         r = render(hold_record(&j->holds[i]), ++seq, &out, err);
     for (n = j->incs; r == 0 && n; n = n->hh.next)
         if (!n->forgotten)
-            r = render(incarnation_record(n->job, n->first_submit_s, n->uid), ++seq, &out, err);
+            r = render(incarnation_record(n->job, &n->life), ++seq, &out, err);
     if (r == 0) /* also keeps the highest number in the file */
         r = render(epoch_record(j->highest), ++seq, &out, err);
     if (r == 0) {
@@ -704,6 +712,11 @@ int journal_compact(struct journal *j, int64_t keep_since_wall_us, struct adv_er
     return 0;
 }
 
+int journal_compact_now(struct journal *j, struct adv_err *err)
+{
+    return journal_compact(j, adv_wall_us() - KEEP_US, err);
+}
+
 /* Looking */
 
 const char *journal_id(const struct journal *j)
@@ -735,11 +748,11 @@ struct journal_epoch journal_highest_epoch(const struct journal *j)
     return j->highest;
 }
 
-int64_t journal_first_submit_s(const struct journal *j, const char *job, uint32_t uid)
+const struct journal_life *journal_life(const struct journal *j, const char *job)
 {
     const struct incarnation *n = find_inc(j, job);
 
-    return n && !n->forgotten && n->uid == uid ? n->first_submit_s : 0;
+    return n && !n->forgotten ? &n->life : NULL;
 }
 
 const struct journal_step *journal_find_step(const struct journal *j, const char *advice,

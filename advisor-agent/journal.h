@@ -62,9 +62,22 @@ struct journal_hold {
     char job[JOURNAL_JOB_SIZE];
     char advice[JOURNAL_ADVICE_SIZE];
     uint32_t restarts; /* of the waiting successor */
+    int64_t first_submit_s; /* of the job; 0: written by an older version */
     int64_t expires_wall_us; /* 0: never */
     enum journal_on_expiry on_expiry;
     char comment[JOURNAL_HASH_SIZE]; /* hash of the job's comment then; "": not known */
+};
+
+/* One submission that an id means, and how far it was followed. */
+struct journal_life {
+    int64_t first_submit_s;
+    uint32_t uid;
+    uint32_t restarts; /* of the newest attempt seen */
+    int64_t submit_s;  /* of that attempt; 0: written by an older version */
+    int64_t ended_s;   /* 0: it had not ended */
+    /* A look at which the job surely had not ended. Not worth a record of their own: written with the rest. */
+    int64_t seen_wall_us;
+    int64_t seen_boot_us; /* 0: seen by an earlier run */
 };
 
 /* System calls, replaceable by tests. */
@@ -97,10 +110,10 @@ adv_must_check int journal_append_outcome(struct journal *j, uint64_t seq,
 adv_must_check int journal_append_hold(struct journal *j, const struct journal_hold *h,
                                        struct adv_err *err);
 adv_must_check int journal_append_hold_end(struct journal *j, const char *job, struct adv_err *err);
-/* First submit time of a job; repeating the same is free. Not persistent is fine, damaged is not. */
-adv_must_check int journal_append_incarnation(struct journal *j, const char *job,
-                                              int64_t first_submit_s, uint32_t uid,
-                                              struct adv_err *err);
+/* What is known of a job; one in which no more than the times of the look differ is kept in memory alone.
+ * Not persistent is fine, damaged is not. */
+adv_must_check int journal_append_life(struct journal *j, const char *job, const struct journal_life *l,
+                                       struct adv_err *err);
 /* Between the two, incarnations are gathered and become durable together with commit; other
  * appends are not allowed. A crash before commit loses them, which is safe: they are learned anew
  * or their jobs stay observe-only. */
@@ -115,8 +128,8 @@ void journal_forget_job(struct journal *j, const char *job);
 void journal_forget_unless(struct journal *j, bool (*there)(void *ctx, const char *job), void *ctx);
 
 struct journal_epoch journal_highest_epoch(const struct journal *j);
-/* 0: not known, or not of a job of that user. */
-int64_t journal_first_submit_s(const struct journal *j, const char *job, uint32_t uid);
+/* Borrowed until the next append or compaction. NULL: not known, or forgotten. */
+const struct journal_life *journal_life(const struct journal *j, const char *job);
 /* The newest step of that verb; @advice or @job NULL: any. NULL: none. */
 const struct journal_step *journal_find_step(const struct journal *j, const char *advice,
                                              const char *job, const char *verb);
@@ -132,6 +145,9 @@ const struct journal_hold *journal_next_hold(const struct journal *j, size_t *po
  * steps younger than @keep_since_wall_us. Appends do this by themselves when the file is large. */
 adv_must_check int journal_compact(struct journal *j, int64_t keep_since_wall_us,
                                    struct adv_err *err);
+
+/* The same with the usual time that steps are kept. */
+adv_must_check int journal_compact_now(struct journal *j, struct adv_err *err);
 
 ADV_DEFINE_CLEANUP(journal, journal_free);
 

@@ -79,7 +79,7 @@ struct attempt_log {
 
 static advisor_v1_AttemptRef attempt_ref(const struct attempt_log *l)
 {
-    advisor_v1_AttemptRef r = { .restart_count = l->restarts };
+    advisor_v1_AttemptRef r = { .restart_count = l->restarts, .submit_unix = l->submit_s };
 
     (void) snprintf(r.cluster, sizeof(r.cluster), "%s", l->a->cfg->cluster);
     (void) snprintf(r.job_id, sizeof(r.job_id), "%s", l->job);

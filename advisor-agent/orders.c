@@ -340,7 +340,8 @@ static void comment_hash(const char *comment, char out[JOURNAL_HASH_SIZE])
 
 static int journal_hold(struct order *x, const char *comment, struct adv_err *err)
 {
-    struct journal_hold h = { .restarts = x->o.attempt.restart_count + 1, .on_expiry = JOURNAL_RELEASE };
+    struct journal_hold h = { .restarts = x->o.attempt.restart_count + 1, .first_submit_s = x->o.incarnation_unix,
+                              .on_expiry = JOURNAL_RELEASE };
     int64_t left = x->expires_boot_us - adv_boot_us();
 
     h.expires_wall_us = journal_wall_us(x->a) + (left > HOLD_MIN_US ? left : HOLD_MIN_US);
@@ -641,8 +642,9 @@ static size_t names_of(const char *text, struct adv_hostlist **ret_hl, const cha
 static const char *added_nodes(const struct order *x)
 {
     const struct journal_step *s = journal_find_step(x->a->journal, NULL, x->o.attempt.job_id, "constrain");
+    bool same = s && s->intent.submit_s >= x->o.incarnation_unix; /* the id may have meant another job then */
 
-    return s && s->done && s->outcome.excluded ? s->outcome.excluded : "";
+    return same && s->done && s->outcome.excluded ? s->outcome.excluded : "";
 }
 
 static bool added_is_in(const struct order *x, const char *excluded)
@@ -707,13 +709,21 @@ out:
     }
 }
 
+/* Is @job the one, and the attempt, that the hold speaks of? Not knowing is no. */
+static bool is_held(struct order *x, const struct journal_hold *h, const struct adapter_job *job)
+{
+    int64_t first_submit_s = agent_first_submit(x->a, job);
+
+    return first_submit_s && first_submit_s == h->first_submit_s && job->restart_count == h->restarts;
+}
+
 static void unwind_step(struct order *x, enum adapter_found found, const struct adapter_job_detail *d)
 {
     struct agent *a = x->a;
     const struct journal_hold *h = journal_find_hold(a->journal, x->o.attempt.job_id);
     struct adv_err err;
-    bool ours = found == ADAPTER_FOUND && h && d->job.restart_count == h->restarts &&
-                d->job.state == ADAPTER_JOB_PENDING && d->job.held_by_requeue;
+    bool ours = found == ADAPTER_FOUND && h && is_held(x, h, &d->job) && d->job.state == ADAPTER_JOB_PENDING &&
+                d->job.held_by_requeue;
 
     x->due_us = adv_mono_us() + LATER_US;
     if (!h || keeps(a, h)) { /* begun anew if that changes */
@@ -794,7 +804,7 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
     }
     const struct journal_hold *h = journal_find_hold(a->journal, x->o.attempt.job_id);
     if (h && h->on_expiry == JOURNAL_CANCEL && found == ADAPTER_FOUND && d->job.held_by_requeue &&
-        d->job.restart_count == h->restarts) {
+        is_held(x, h, &d->job)) {
         put_right(x, &d->job);
         (void) adapter_job_detail_free(d);
         return;
@@ -803,14 +813,12 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
         .order = &x->o,
         .found = found,
         .job = found == ADAPTER_FOUND ? d : NULL,
-        .first_submit_s = found == ADAPTER_FOUND
-                              ? journal_first_submit_s(a->journal, x->o.attempt.job_id, d->job.uid)
-                              : 0,
+        .first_submit_s = found == ADAPTER_FOUND ? agent_first_submit(a, &d->job) : 0,
         .requeued_by_us = requeued_by_us(x),
         .constrained = x->constrained,
         .ours_excluded = found == ADAPTER_FOUND && added_is_in(x, d->excluded_nodes),
     };
-    if (h && found == ADAPTER_FOUND && h->comment[0] && d->job.restart_count == h->restarts) {
+    if (h && found == ADAPTER_FOUND && h->comment[0] && is_held(x, h, &d->job)) {
         char now[JOURNAL_HASH_SIZE];
         comment_hash(d->comment, now);
         v.comment_changed = strcmp(now, h->comment) != 0;
@@ -1006,6 +1014,7 @@ static void start_unwinds(struct agent *a)
         (void) snprintf(x->o.name, sizeof(x->o.name), "%s", h->advice);
         (void) snprintf(x->o.attempt.job_id, sizeof(x->o.attempt.job_id), "%s", h->job);
         x->o.attempt.restart_count = h->restarts ? h->restarts - 1 : 0;
+        x->o.incarnation_unix = h->first_submit_s;
         (void) snprintf(x->tag, sizeof(x->tag), "unwind/%u", ++a->order_number);
         adv_info("advice", "a held job is given back", ADV_FS("job", h->job), ADV_FS("advice", h->advice),
                  ADV_FS("tag", x->tag));
@@ -1073,7 +1082,8 @@ static void close_old_intents(struct agent *a)
         in = s->intent;
         temp_order(a, s, &temp);
         const advisor_v1_JobObservation *j = snapshot_find(a->snapshot, in.job);
-        if (j && (temp.verb == ADAPTER_VERB_PRESERVE || temp.verb == ADAPTER_VERB_INTERRUPT))
+        bool same = j && j->incarnation_unix && in.submit_s >= j->incarnation_unix; /* the id means what it meant */
+        if (same && (temp.verb == ADAPTER_VERB_PRESERVE || temp.verb == ADAPTER_VERB_INTERRUPT))
             res.observed = j->restart_count > in.restarts ? ADAPTER_OBSERVED_YES : ADAPTER_OBSERVED_NO;
         else
             res.observed = ADAPTER_OBSERVED_UNKNOWN;

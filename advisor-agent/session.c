@@ -27,6 +27,8 @@
 #define SENT_MAX       64           /* heartbeats whose answers may still come */
 #define HELLO_WAIT_MS  20000
 #define LOG_CHUNK_MAX  (32u * 1024)
+#define LOG_EXTRA      512u         /* what a log message has around the bytes */
+#define LIMIT_MIN      (8u * 1024)  /* a control plane that takes less is not one to talk to */
 #define RENEW_WAIT_MS  20000
 #define DENIED_WAIT_MS 30000 /* a person has to do something first */
 
@@ -59,6 +61,7 @@ struct session {
     uint64_t state_seq; /* of the last update sent */
     unsigned states_out;
     uint32_t heartbeat_ms, silence_ms;
+    size_t state_bytes, log_bytes; /* of one update, of one log message's chunk: ours, or the other side's if lower */
     int64_t next_heartbeat_us, heard_us; /* monotonic */
     int64_t hello_boot_us;
     struct {
@@ -166,7 +169,7 @@ static bool send_state(struct session *s)
     advisor_v1_StateUpdate u = advisor_v1_StateUpdate_init_zero;
     struct adv_err err;
 
-    if (s->states_out == STATE_WINDOW || !s->ops->take_state(s->ctx, STATE_BYTES, &u))
+    if (s->states_out == STATE_WINDOW || !s->ops->take_state(s->ctx, s->state_bytes, &u))
         return false;
     m.seq = s->next_seq;
     m.which_message = advisor_v1_SessionRequest_state_update_tag;
@@ -345,21 +348,29 @@ bool session_push_log(struct session *s, const advisor_v1_LogChunk *chunk, const
     advisor_v1_LogChunk c = *chunk;
     pb_bytes_array_t *bytes;
     struct adv_err err;
+    int r = 0;
 
     if (!s->logs || s->logs_full || len > LOG_CHUNK_MAX)
         return false;
     bytes = malloc(PB_BYTES_ARRAY_T_ALLOCSIZE(len));
     if (!bytes)
         return false;
-    bytes->size = (pb_size_t) len;
-    memcpy(bytes->bytes, data, len);
     c.data = bytes;
     m.chunks_count = 1;
     m.chunks = &c;
-    int r = encode_send(s->logs, advisor_v1_PushLogsRequest_fields, &m, &err);
+    for (size_t at = 0, n; r == 0 && (at < len || at == 0); at += n ? n : 1) {
+        n = len - at < s->log_bytes ? len - at : s->log_bytes;
+        c.offset = chunk->offset + at;
+        c.dropped_before = at ? 0 : chunk->dropped_before;
+        bytes->size = (pb_size_t) n;
+        memcpy(bytes->bytes, (const uint8_t *) data + at, n);
+        r = encode_send(s->logs, advisor_v1_PushLogsRequest_fields, &m, &err);
+        if (r == -ADV_RESOURCE_EXHAUSTED)
+            s->logs_full = true;
+        if (r < 0 && at) /* part of it was sent: a new stream says it all again */
+            s->logs = wire_call_cancel(s->logs);
+    }
     free(bytes);
-    if (r == -ADV_RESOURCE_EXHAUSTED)
-        s->logs_full = true;
     return r == 0;
 }
 
@@ -433,6 +444,21 @@ int64_t session_cert_expiry_s(const struct session *s)
 
 /* Receiving */
 
+static size_t lower(size_t ours, size_t theirs)
+{
+    if (!theirs)
+        return ours;
+    theirs = theirs < LIMIT_MIN ? LIMIT_MIN : theirs;
+    return theirs < ours ? theirs : ours;
+}
+
+/* An update has a record more than its budget at most, which is as large as texts of the scheduler can be. */
+static void take_limits(struct session *s, const advisor_v1_Limits *l)
+{
+    s->state_bytes = lower(STATE_BYTES, l ? l->message_bytes / 2 : 0);
+    s->log_bytes = lower(LOG_CHUNK_MAX + LOG_EXTRA, l ? l->log_message_bytes : 0) - LOG_EXTRA;
+}
+
 static void on_welcome(struct session *s, const advisor_v1_Welcome *w)
 {
     if (s->state != HELLO) {
@@ -445,6 +471,7 @@ static void on_welcome(struct session *s, const advisor_v1_Welcome *w)
     s->heartbeat_ms = w->heartbeat_interval_ms >= 100 ? w->heartbeat_interval_ms : 100;
     s->silence_ms = w->silence_timeout_ms >= 2 * s->heartbeat_ms ? w->silence_timeout_ms
                                                                  : 2 * s->heartbeat_ms;
+    take_limits(s, w->has_limits ? &w->limits : NULL);
     s->next_heartbeat_us = adv_mono_us() + (int64_t) s->heartbeat_ms * 1000;
     adv_info("session", "session opened", ADV_FS("session", s->id), ADV_FS("server", w->server_version),
              ADV_FI("lease", w->has_grant), ADV_FI("snapshot", w->send_snapshot));

@@ -15,6 +15,9 @@
 
 #include "advisor-agent/wire/wire.h"
 
+/* The largest message that is taken. */
+#define SESSION_MESSAGE_BYTES (256u << 10)
+
 struct session;
 
 struct session_ops {

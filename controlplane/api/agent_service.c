@@ -426,8 +426,8 @@ static bool push_step(struct log_work *w)
         const Advisor__V1__LogChunk *c = q->chunks[p->chunk];
         size_t left = c->data.len - p->at, n = left < room ? left : room;
         if (c->attempt)
-            logs_chunk(p->call->api, p->group->cluster, c->attempt->job_id, c->attempt->restart_count, c->stream,
-                       c->offset + p->at, c->data.data + p->at, n, p->at ? 0 : c->dropped_before,
+            logs_chunk(p->call->api, p->group->cluster, c->attempt->job_id, c->attempt->restart_count,
+                       c->attempt->submit_unix, c->stream, c->offset + p->at, c->data.data + p->at, n, p->at ? 0 : c->dropped_before,
                        session_wall_us(c->observe_wall_ms));
         p->received += n;
         p->at += n;
@@ -649,10 +649,10 @@ void agent_service_reset(struct api *api, const struct adv_err *why)
 
 const struct api_method agent_service_methods[] = {
     { "/advisor.v1.AgentService/Session", API_BIDI, &advisor__v1__session_request__descriptor,
-      &advisor__v1__session_response__descriptor, ROLE_AGENT, 1 << 20, .arrives = true, .open = session_open,
+      &advisor__v1__session_response__descriptor, ROLE_AGENT, SESSION_MESSAGE_BYTES, .arrives = true, .open = session_open,
       .message = session_on_message, .half_close = session_half_close, .closed = session_closed },
     { "/advisor.v1.AgentService/PushLogs", API_CLIENT_STREAM, &advisor__v1__push_logs_request__descriptor,
-      &advisor__v1__push_logs_response__descriptor, ROLE_AGENT, 256 << 10, .open = push_open, .message = push_message,
+      &advisor__v1__push_logs_response__descriptor, ROLE_AGENT, SESSION_LOG_MESSAGE_BYTES, .open = push_open, .message = push_message,
       .half_close = push_half_close, .closed = push_closed },
 };
 const size_t agent_service_n = ADV_ARRAY_LEN(agent_service_methods);

@@ -251,8 +251,8 @@ int logs_new(struct api *api);
 void logs_set_rules(struct api *api); /* api->rules is another set */
 void logs_opened(struct api *api, const char *cluster);
 void logs_closed(struct api *api, const char *cluster);
-void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, const char *stream,
-                uint64_t offset, const void *bytes, size_t len, uint64_t dropped, int64_t observe_us);
+void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, int64_t submit_unix,
+                const char *stream, uint64_t offset, const void *bytes, size_t len, uint64_t dropped, int64_t observe_us);
 /* Whole lines of somebody who is not the agent and counts no offsets; @stream is a name that no agent uses. False: there are
  * as many streams as there may be. */
 bool logs_append(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, const char *stream,

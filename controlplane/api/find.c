@@ -61,6 +61,8 @@ int find_attempt(struct api *api, const struct api_caller *caller, const char *n
         index = p.attempt_index;
     }
     *ret = job_attempt(j, index);
+    if (*ret && !*name && !attempt_meant(*ret, ref->submit_unix))
+        *ret = NULL;
     if (!*ret)
         return adv_err_set_reason(err, ADV_NOT_FOUND, "ATTEMPT_NOT_FOUND", "job %s has no attempt %u", j->job_id, index);
     return 0;

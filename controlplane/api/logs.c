@@ -53,9 +53,10 @@ struct log_cluster {
 struct log_stream {
     struct logs *logs;
     struct log_cluster *cluster;
-    char key[96]; /* "<job id>/<restart count>/<stream>" */
+    char key[96]; /* "<job id>/<restart count>/<submit time>/<stream>" */
     char job_id[40];
     uint32_t restart_count;
+    int64_t submit_unix; /* of the attempt; 0: not said */
     char stream[16];
     struct watcher_scan *scan; /* NULL: begins with the next bytes */
     uint64_t at;               /* behind the last byte */
@@ -271,6 +272,7 @@ static void on_finding(void *ctx, const struct watcher_finding *f)
     ev->principal = "watcher";
     ev->u.finding.job_id = ls->job_id;
     ev->u.finding.restart_count = ls->restart_count;
+    ev->u.finding.submit_unix = ls->submit_unix;
     ev->u.finding.stream = ls->stream;
     ev->u.finding.outside = ls->outside;
     count(ls, 1);
@@ -297,7 +299,7 @@ static struct log_cluster *cluster_get(struct logs *l, const char *name, bool ma
 }
 
 static struct log_stream *stream_get(struct logs *l, const char *cluster, const char *job_id, uint32_t restart_count,
-                                     const char *stream)
+                                     int64_t submit_unix, const char *stream)
 {
     struct log_cluster *lc;
     struct log_stream *ls = NULL;
@@ -305,7 +307,7 @@ static struct log_stream *stream_get(struct logs *l, const char *cluster, const 
 
     if (!sched_job_id_valid(job_id) || strlen(stream) >= sizeof(ls->stream) || !(lc = cluster_get(l, cluster, true)))
         return NULL;
-    (void) snprintf(key, sizeof(key), "%s/%u/%s", job_id, restart_count, stream);
+    (void) snprintf(key, sizeof(key), "%s/%u/%lld/%s", job_id, restart_count, (long long) submit_unix, stream);
     HASH_FIND_STR(lc->streams, key, ls);
     if (ls || l->n_streams >= STREAMS_MAX || !(ls = calloc(1, sizeof(*ls))))
         return ls;
@@ -315,6 +317,7 @@ static struct log_stream *stream_get(struct logs *l, const char *cluster, const 
     (void) snprintf(ls->job_id, sizeof(ls->job_id), "%s", job_id);
     (void) snprintf(ls->stream, sizeof(ls->stream), "%s", stream);
     ls->restart_count = restart_count;
+    ls->submit_unix = submit_unix;
     HASH_ADD_STR(lc->streams, key, ls);
     l->n_streams++;
     return ls;
@@ -362,6 +365,7 @@ static void tell_shed(struct log_stream *ls)
     ls->tell.ev.principal = "watcher";
     ls->tell.ev.u.shed.job_id = ls->job_id;
     ls->tell.ev.u.shed.restart_count = ls->restart_count;
+    ls->tell.ev.u.shed.submit_unix = ls->submit_unix;
     ls->tell.ev.u.shed.bytes = ls->shed;
     ls->shed = 0;
     ls->telling = true;
@@ -369,19 +373,21 @@ static void tell_shed(struct log_stream *ls)
     turn_submit(ls->logs->api->turn, &ls->tell);
 }
 
-/* Of the job; NULL for none. Comments may change: each scan begins with what is known then. */
-static const char *own_pattern(struct api *api, const char *cluster, const char *job_id)
+/* Of the job; NULL for none, and for an attempt that is not known yet: the id may have meant another job. Comments may
+ * change: each scan begins with what is known then. */
+static const char *own_pattern(struct api *api, const struct log_stream *ls)
 {
-    const struct cluster *c = turn_ready(api->turn) ? fleet_find_cluster(turn_fleet(api->turn), cluster) : NULL;
-    const struct job *j = c ? fleet_find_job(c, job_id) : NULL;
+    const struct cluster *c = turn_ready(api->turn) ? fleet_find_cluster(turn_fleet(api->turn), ls->cluster->name) : NULL;
+    const struct job *j = c ? fleet_find_job(c, ls->job_id) : NULL;
+    const struct attempt *a = j ? job_attempt(j, ls->restart_count) : NULL;
 
-    return j ? j->progress : NULL;
+    return a && attempt_meant(a, ls->submit_unix) ? j->progress : NULL;
 }
 
-void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, const char *stream,
-                uint64_t offset, const void *bytes, size_t len, uint64_t dropped, int64_t observe_us)
+void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, int64_t submit_unix,
+                const char *stream, uint64_t offset, const void *bytes, size_t len, uint64_t dropped, int64_t observe_us)
 {
-    struct log_stream *ls = stream_get(api->logs, cluster, job_id, restart_count, stream);
+    struct log_stream *ls = stream_get(api->logs, cluster, job_id, restart_count, submit_unix, stream);
     struct watcher_scan_options opt = { .stream = WATCHER_SCOPE_APPLICATION, .start_offset = offset, .fn = on_finding };
     struct adv_err err = { 0 };
 
@@ -391,7 +397,7 @@ void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32
     ls->finished = false;
     count_shed(ls, offset, len, dropped);
     opt.ctx = ls;
-    opt.progress = own_pattern(api, cluster, job_id);
+    opt.progress = own_pattern(api, ls);
     if ((!ls->scan && watcher_scan_new(api->rules, &opt, &ls->scan, &err) < 0) ||
         watcher_scan_feed(ls->scan, offset, bytes, len, dropped, observe_us, &err) < 0)
         adv_warn("logs", "a piece of a log was not scanned", ADV_FS("cluster", cluster), ADV_FS("stream", ls->key),
@@ -401,12 +407,12 @@ void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32
 bool logs_append(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, const char *stream,
                  const void *bytes, size_t len, int64_t observe_us)
 {
-    struct log_stream *ls = stream_get(api->logs, cluster, job_id, restart_count, stream);
+    struct log_stream *ls = stream_get(api->logs, cluster, job_id, restart_count, 0, stream);
 
     if (!ls)
         return false;
     ls->outside = true;
-    logs_chunk(api, cluster, job_id, restart_count, stream, ls->at, bytes, len, 0, observe_us);
+    logs_chunk(api, cluster, job_id, restart_count, 0, stream, ls->at, bytes, len, 0, observe_us);
     return true;
 }
 
@@ -502,6 +508,7 @@ static void tell_ranks(struct api *api, struct log_stream *ls)
     re->te.ev.principal = "watcher";
     re->te.ev.u.witness.job_id = ls->job_id;
     re->te.ev.u.witness.restart_count = ls->restart_count;
+    re->te.ev.u.witness.submit_unix = ls->submit_unix;
     re->te.ev.u.witness.kind = WITNESS_RANKS_STOPPED;
     re->te.ev.u.witness.holds = true;
     re->te.ev.u.witness.source = "its log";
@@ -525,7 +532,7 @@ static void stream_tick(struct logs *l, struct log_stream *ls, int64_t now_us)
         const struct cluster *c = fleet_find_cluster(turn_fleet(l->api->turn), ls->cluster->name);
         const struct job *j = c ? fleet_find_job(c, ls->job_id) : NULL;
         const struct attempt *a = j ? job_attempt(j, ls->restart_count) : NULL;
-        if (!a || job_state_terminal(a->state))
+        if (!a || !attempt_meant(a, ls->submit_unix) || job_state_terminal(a->state))
             stream_drop(l, ls);
     }
 }

@@ -340,10 +340,14 @@ void fleet_apply_shed(struct fleet *f, struct intents *in, struct attempt *a, co
     set_telemetry(f, in, a, a->telemetry, reason, a->dropped_bytes, ev);
 }
 
-struct attempt *fleet_find_attempt(struct fleet *f, struct cluster *c, const char *job_id, uint32_t restart_count)
+struct attempt *fleet_find_attempt(struct fleet *f, struct cluster *c, const char *job_id, uint32_t restart_count,
+                                   int64_t submit_unix)
 {
     struct job *j = fleet_find_job(c, job_id);
     struct attempt *a = j ? job_attempt(j, restart_count) : NULL;
+
+    if (a && !attempt_meant(a, submit_unix))
+        a = NULL;
 
     if (!a)
         f->dropped_events++;

@@ -55,6 +55,11 @@ struct attempt *job_attempt(const struct job *j, uint32_t index)
     return index >= j->first_index && index - j->first_index < j->n_attempts ? j->attempts[index - j->first_index] : NULL;
 }
 
+bool attempt_meant(const struct attempt *a, int64_t submit_unix)
+{
+    return !submit_unix || !a->submit_unix || a->submit_unix == submit_unix;
+}
+
 struct attempt *fleet_last_attempt(const struct job *j)
 {
     return j->n_attempts ? j->attempts[j->n_attempts - 1] : NULL;
@@ -235,7 +240,8 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
         r = fleet_apply_state(f, in, c, ev, err);
         break;
     case EV_FINDING:
-        a = fleet_find_attempt(f, c, ev->u.finding.job_id, ev->u.finding.restart_count);
+        a = fleet_find_attempt(f, c, ev->u.finding.job_id, ev->u.finding.restart_count,
+                               ev->u.finding.submit_unix);
         if (!a) /* its log was faster than its record: the caller keeps it for a while */
             return adv_err_set_reason(err, ADV_NOT_FOUND, "ATTEMPT_NOT_FOUND", "job %.40s: attempt %u is not known",
                                       str_or(ev->u.finding.job_id), ev->u.finding.restart_count);
@@ -249,7 +255,8 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
             fleet_apply_progress(f, in, a, ev);
         break;
     case EV_TELEMETRY:
-        a = fleet_find_attempt(f, c, ev->u.telemetry.job_id, ev->u.telemetry.restart_count);
+        a = fleet_find_attempt(f, c, ev->u.telemetry.job_id, ev->u.telemetry.restart_count,
+                               ev->u.telemetry.submit_unix);
         if (a)
             fleet_apply_telemetry(f, in, a, ev);
         break;
@@ -257,7 +264,8 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
         fleet_apply_log_stream(f, in, c, ev);
         break;
     case EV_WITNESS:
-        a = fleet_find_attempt(f, c, ev->u.witness.job_id, ev->u.witness.restart_count);
+        a = fleet_find_attempt(f, c, ev->u.witness.job_id, ev->u.witness.restart_count,
+                               ev->u.witness.submit_unix);
         if (!a)
             return adv_err_set_reason(err, ADV_NOT_FOUND, "ATTEMPT_NOT_FOUND", "job %.40s: attempt %u is not known",
                                       str_or(ev->u.witness.job_id), ev->u.witness.restart_count);
@@ -265,7 +273,8 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
             fleet_apply_witness(f, in, a, ev);
         break;
     case EV_LOG_SHED:
-        a = fleet_find_attempt(f, c, ev->u.shed.job_id, ev->u.shed.restart_count);
+        a = fleet_find_attempt(f, c, ev->u.shed.job_id, ev->u.shed.restart_count,
+                               ev->u.shed.submit_unix);
         if (!a)
             return adv_err_set(err, ADV_NOT_FOUND, "no attempt %.40s/%u is known", ev->u.shed.job_id, ev->u.shed.restart_count);
         fleet_apply_shed(f, in, a, ev);

@@ -229,6 +229,7 @@ struct event {
         struct {
             const char *job_id;
             uint32_t restart_count;
+            int64_t submit_unix; /* of the attempt meant; 0: not said */
             enum finding_kind kind;
             uint64_t step; /* progress, checkpoint, resumed; 0 unknown */
             enum finding_unit unit; /* progress */
@@ -256,6 +257,7 @@ struct event {
         struct {
             const char *job_id;
             uint32_t restart_count;
+            int64_t submit_unix; /* of the attempt meant; 0: not said */
             enum telemetry_state state;
             const char *reason;
             uint64_t dropped_bytes;
@@ -266,6 +268,7 @@ struct event {
         struct {
             const char *job_id;
             uint32_t restart_count;
+            int64_t submit_unix; /* of the attempt meant; 0: not said */
             enum witness_kind kind;
             bool holds;         /* false: no longer */
             int64_t since_us;   /* wall clock; 0: now */
@@ -275,6 +278,7 @@ struct event {
         struct {
             const char *job_id;
             uint32_t restart_count;
+            int64_t submit_unix; /* of the attempt meant; 0: not said */
             uint64_t bytes; /* more than told before */
         } shed;
         struct {
@@ -483,6 +487,8 @@ struct cluster *fleet_find_any_cluster(const struct fleet *f, const char *name);
 struct job *fleet_find_job(const struct cluster *c, const char *job_id); /* newest submission of that id */
 struct job *fleet_find_job_uid(const struct cluster *c, const char *uid);
 struct attempt *job_attempt(const struct job *j, uint32_t index);
+/* Is @a what somebody means who says when it was submitted? 0: they do not say. */
+bool attempt_meant(const struct attempt *a, int64_t submit_unix);
 
 /* What that reporter said by that rule; NULL for nothing, or nothing that is kept. */
 struct anomaly *fleet_find_report(const struct attempt *a, const char *reporter, const char *rule);

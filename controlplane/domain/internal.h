@@ -76,7 +76,9 @@ void fleet_apply_shed(struct fleet *f, struct intents *in, struct attempt *a, co
 void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 /* The attempt's nodes became known, or a decision is near: what the evidence named may be told from them now. */
 void fleet_attribute(struct intents *in, struct attempt *a);
-struct attempt *fleet_find_attempt(struct fleet *f, struct cluster *c, const char *job_id, uint32_t restart_count);
+/* NULL also if it was submitted at another time than @submit_unix: an attempt of a job that had the id before, or will. */
+struct attempt *fleet_find_attempt(struct fleet *f, struct cluster *c, const char *job_id, uint32_t restart_count,
+                                   int64_t submit_unix);
 
 /* More nodes that its reporter names. */
 void fleet_anomaly_names(struct intents *in, struct anomaly *an, const char *named);

@@ -419,6 +419,7 @@ struct attempt {
     uint32_t exit_code;
     uint32_t exit_signal;
     char *nodes;
+    int64_t submit_unix; /* of this attempt; 0: not seen */
     int64_t start_unix;
     int64_t end_unix;
     enum telemetry_state telemetry;

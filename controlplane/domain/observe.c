@@ -18,17 +18,22 @@
 #define ATTEMPT_MAX_GAP      1000    /* requeues of a known job that nobody saw */
 #define STALE_END_S       100   /* an attempt first seen this long after its end is history, not news (MinJobAge / 3) */
 
+/* The first submit time, if the record tells it. */
+static int64_t incarnation_of(const struct job_obs *o)
+{
+    return o->incarnation_unix || o->restart_count ? o->incarnation_unix : o->submit_unix;
+}
+
+/* Not knowing is no: a later attempt whose first submit time is not confirmed may be of a job that got the id while nobody
+ * looked. The attempt that is known already is another matter: an id cannot be given twice at one time. */
 static bool same_submission(const struct job *j, const struct job_obs *o)
 {
     uint32_t last = j->n_attempts ? j->first_index + j->n_attempts - 1 : 0;
+    int64_t incarnation = incarnation_of(o);
 
-    if (j->incarnation_unix && o->incarnation_unix)
-        return j->incarnation_unix == o->incarnation_unix;
-    if (o->restart_count < last)
-        return false;
-    if (o->restart_count == last)
-        return o->submit_unix == j->submit_unix;
-    return o->submit_unix >= j->submit_unix;
+    if (j->incarnation_unix && incarnation)
+        return j->incarnation_unix == incarnation;
+    return o->restart_count == last && o->submit_unix == j->submit_unix;
 }
 
 void fleet_job_set_hash(struct cluster *c, struct job *j, bool present, uint64_t hash)
@@ -185,6 +190,10 @@ static void apply_attempt(struct fleet *f, struct intents *in, struct job *j, co
     if (in->oom || !a)
         return;
     was = a->state;
+    if (a->submit_unix != o->submit_unix) {
+        a->submit_unix = o->submit_unix;
+        ch = true;
+    }
     if (a->state != o->state) {
         a->state = o->state;
         ch = true;
@@ -256,7 +265,7 @@ static void apply_job(struct fleet *f, struct intents *in, struct cluster *c, co
     if (o->num_nodes)
         j->num_nodes = o->num_nodes;
     if (!j->incarnation_unix)
-        j->incarnation_unix = o->incarnation_unix ? o->incarnation_unix : o->restart_count == 0 ? o->submit_unix : 0;
+        j->incarnation_unix = incarnation_of(o);
     fleet_job_set_hash(c, j, true, o->hash);
     j->seen_in_full = true;
     apply_attempt(f, in, j, o, ev);

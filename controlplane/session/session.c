@@ -27,6 +27,7 @@
 #include "controlplane/shapes/shapes.h"
 
 #define ARENA_BYTES      (4 << 20)
+#define ORDER_EXTRA_BYTES 16 /* tags and lengths around an order, and around a batch */
 #define BATCH_MAX        8  /* agent_service.options: AdviceBatch.advice */
 #define INTENTS_MAX      32 /* agent_service.options: LeaseGrant.open_intents */
 #define FOCUS_MAX        64 /* agent_service.options: Focus.job_ids */
@@ -57,6 +58,9 @@ struct session {
     bool journal_persistent;
     bool authenticated;
     uint32_t heartbeat_interval_ms, silence_timeout_ms;
+    struct limits {
+        uint32_t message_bytes, orders, focus_jobs, open_intents, exclude_nodes_bytes;
+    } limits; /* of what is sent: ours, or the agent's if lower */
     uint64_t next_seq;
     uint64_t msg_seq; /* of the message under way */
     uint64_t heartbeat_id;
@@ -129,6 +133,25 @@ const char *session_journal(const struct session *s)
 bool session_active(const struct session *s)
 {
     return s->state == SESSION_ACTIVE;
+}
+
+static uint32_t lower(uint32_t ours, uint32_t theirs)
+{
+    return theirs && theirs < ours ? theirs : ours;
+}
+
+static void take_limits(struct session *s, const Advisor__V1__Limits *l)
+{
+    static const Advisor__V1__Limits unsaid = ADVISOR__V1__LIMITS__INIT;
+
+    l = l ? l : &unsaid;
+    s->limits = (struct limits) {
+        .message_bytes = lower(SESSION_MESSAGE_BYTES, l->message_bytes),
+        .orders = lower(BATCH_MAX, l->orders),
+        .focus_jobs = lower(FOCUS_MAX, l->focus_jobs),
+        .open_intents = lower(INTENTS_MAX, l->open_intents),
+        .exclude_nodes_bytes = lower(DECIDE_EXCLUDE_TEXT_MAX, l->exclude_nodes_bytes),
+    };
 }
 
 static void end_with(struct session *s, const struct adv_err *err)
@@ -238,7 +261,7 @@ static Advisor__V1__LeaseGrant *shape_grant(struct session *s, struct adv_arena 
         return NULL;
     DL_FOREACH (c->open_advice, ad)
         DL_FOREACH (ad->attempt->actions, ac)
-            if (!ac->outcome_us && g->n_open_intents < INTENTS_MAX)
+            if (!ac->outcome_us && g->n_open_intents < s->limits.open_intents)
                 g->open_intents[g->n_open_intents++] = shape_intent(ar, ac);
     g->settle = settle || g->n_open_intents > 0;
     return adv_arena_exhausted(ar) ? NULL : g;
@@ -265,6 +288,7 @@ static void send_welcome(struct session *s, struct cluster *c, bool granted, boo
 {
     Advisor__V1__SessionResponse m = ADVISOR__V1__SESSION_RESPONSE__INIT;
     Advisor__V1__Welcome w = ADVISOR__V1__WELCOME__INIT;
+    Advisor__V1__Limits l = ADVISOR__V1__LIMITS__INIT;
     ADV_AUTO_DONE(adv_arena) ar;
     char version[] = ADVISOR_VERSION;
 
@@ -274,6 +298,9 @@ static void send_welcome(struct session *s, struct cluster *c, bool granted, boo
     w.server_version = version;
     w.heartbeat_interval_ms = s->heartbeat_interval_ms;
     w.silence_timeout_ms = s->silence_timeout_ms;
+    l.message_bytes = SESSION_MESSAGE_BYTES;
+    l.log_message_bytes = SESSION_LOG_MESSAGE_BYTES;
+    w.limits = &l;
     w.send_snapshot = granted && !resumed;
     w.cluster_mode = (Advisor__V1__Mode) mode_of(c);
     if (granted)
@@ -330,7 +357,7 @@ static void answer_pull(struct session *s, struct cluster *c)
     Advisor__V1__AdviceBatch batch = ADVISOR__V1__ADVICE_BATCH__INIT;
     Advisor__V1__AdviceOrder *orders[BATCH_MAX];
     const struct advice *ad, **found = NULL;
-    size_t n = 0, total = 0;
+    size_t n = 0, total = 0, bytes = ORDER_EXTRA_BYTES;
     ADV_AUTO_DONE(adv_arena) ar;
 
     adv_arena_init(&ar, ARENA_BYTES);
@@ -344,10 +371,17 @@ static void answer_pull(struct session *s, struct cluster *c)
         if (ad->order_rev > s->orders_through)
             found[n++] = ad;
     qsort(found, n, sizeof(*found), by_order_rev);
-    for (size_t i = 0; i < n && batch.n_advice < BATCH_MAX; i++) {
-        bool fits = strlen(str_or(found[i]->exclude_nodes)) <= DECIDE_EXCLUDE_TEXT_MAX;
+    for (size_t i = 0; i < n && batch.n_advice < s->limits.orders; i++) {
+        bool fits = strlen(str_or(found[i]->exclude_nodes)) <= s->limits.exclude_nodes_bytes;
         if (fits && !(orders[batch.n_advice] = shape_order(&ar, found[i], s->ops->fleet(s->ctx)->now_us)))
             break; /* no memory: the next Pull asks again */
+        if (fits) {
+            size_t order = advisor__v1__advice_order__get_packed_size(orders[batch.n_advice]) + ORDER_EXTRA_BYTES;
+            if (bytes + order > s->limits.message_bytes && batch.n_advice)
+                break; /* the next Pull has it */
+            fits = bytes + order <= s->limits.message_bytes;
+            bytes += fits ? order : 0;
+        }
         s->orders_through = found[i]->order_rev;
         batch.n_advice += fits; /* more than the agent takes is not sent: doing nothing is always allowed */
     }
@@ -379,7 +413,7 @@ static void send_focus(struct session *s, struct cluster *c)
     size_t n = 0;
 
     DL_FOREACH2 (c->judged, a, judge_next)
-        if (!job_state_terminal(a->state) && f.n_job_ids < FOCUS_MAX)
+        if (!job_state_terminal(a->state) && f.n_job_ids < s->limits.focus_jobs)
             ids[f.n_job_ids++] = a->job->job_id;
     qsort(ids, f.n_job_ids, sizeof(ids[0]), by_text);
     for (size_t i = 0; i < f.n_job_ids; i++)
@@ -532,6 +566,7 @@ static void on_hello(struct session *s, const Advisor__V1__Hello *h)
         ev.u.hello.resume_epoch = epoch_of(h->resume->epoch);
         ev.u.hello.resume_digest = h->resume->digest;
     }
+    take_limits(s, h->limits);
     s->state = SESSION_HELLO;
     submit(s, &ev, hello_cb);
 }
@@ -836,6 +871,7 @@ static bool on_telemetry(struct session *s, const Advisor__V1__TelemetryReport *
     ev->type = EV_TELEMETRY;
     ev->u.telemetry.job_id = m->attempt ? m->attempt->job_id : "";
     ev->u.telemetry.restart_count = m->attempt ? m->attempt->restart_count : 0;
+    ev->u.telemetry.submit_unix = m->attempt ? m->attempt->submit_unix : 0;
     ev->u.telemetry.state = m->state <= (Advisor__V1__TelemetryState) TELEMETRY_LOST ? (enum telemetry_state) m->state :
                                                                                       TELEMETRY_UNSET;
     ev->u.telemetry.reason = m->reason;

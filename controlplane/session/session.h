@@ -36,6 +36,10 @@ struct session_ops {
     void (*fail)(void *ctx, const struct adv_err *err);
 };
 
+/* What this side takes; the API's table of calls has the same. */
+#define SESSION_MESSAGE_BYTES     (1 << 20)
+#define SESSION_LOG_MESSAGE_BYTES (256 << 10)
+
 struct session_config {
     const char *session_id;   /* random, not guessable */
     const char *store_uuid;

@@ -82,6 +82,7 @@ Advisor__V1__AttemptRef *shape_ref(struct adv_arena *ar, const struct attempt *a
     m->cluster = a->job->cluster->name;
     m->job_id = text(a->job->job_id);
     m->restart_count = a->index;
+    m->submit_unix = a->submit_unix;
     return m;
 }
 

@@ -106,6 +106,7 @@ static const struct field attempt_fields[] = {
     F(33, F_BOOL, attempt, has_steps),
     F(34, F_U32, attempt, checkpoints_seen),
     F(35, F_I64, attempt, rhythm_bound_us),
+    F(36, F_I64, attempt, submit_unix),
 };
 
 static const struct field anomaly_fields[] = {

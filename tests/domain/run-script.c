@@ -13,8 +13,9 @@
  *   takeover CLUSTER                  by another owner than the one so far
  *   nodes CLUSTER HOSTLIST            nodes of the cluster, sent with the next state
  *   state CLUSTER instance= [full=1] [gone=JOB] job=ID state= [restarts=] [submit=] [end=] [exit=] [signal=] [nodes=]
- *         [comment=] [user=] [batch=0] [requeueable=0] [held=1] [inc=]
+ *         [comment=] [user=] [batch=0] [requeueable=0] [held=1] [inc=]      without inc: of an agent that has watched the id
  *   log CLUSTER JOB/N signature rule= class= retryable= precedence= [terminal=0] [blame=node] [nodes=] [offset=] [kind=hang] [outside=1]
+ *       [submit=]      which attempt is meant
  *   log CLUSTER JOB/N progress|checkpoint|resumed STEP | log CLUSTER JOB/N finished|recovered
  *         [unit=item|epoch|none] [total=] [series=]
  *   steps CLUSTER JOB/N from= n= every=SECONDS [by=] [unit=] [total=] [series=]   progress again and again; attempts are
@@ -22,7 +23,7 @@
  *   witness CLUSTER JOB/N KIND [holds=0] [since=SECONDS] [source=] [detail=]
  *   logstream CLUSTER up|down
  *   activity CLUSTER JOB/N            what can be said of it
- *   telemetry CLUSTER JOB/N STATE [reason=]
+ *   telemetry CLUSTER JOB/N STATE [reason=] [submit=]
  *   exclude CLUSTER NODE [reason=] [expire=SECONDS] | lift CLUSTER NODE [reason=]
  *   window CLUSTER [start=SECONDS] end=SECONDS | endwindow CLUSTER       ends the newest
  *   closeincident CLUSTER                                               the newest
@@ -327,7 +328,7 @@ static void do_state(struct event *ev, bool full)
         .submit_unix = num("submit", 1000),
         .start_unix = num("start", 0),
         .end_unix = num("end", 0),
-        .incarnation_unix = num("inc", 0),
+        .incarnation_unix = num("inc", old && num("restarts", 0) ? old->incarnation_unix : 0),
         .held = num("held", 0) != 0,
         .nodes = get("nodes", "n[1-2]"),
         .user = get("user", "alice"),
@@ -397,6 +398,7 @@ static void do_log(struct event *ev)
     ev->type = EV_FINDING;
     job_and_index(word(3), job, &ev->u.finding.restart_count);
     ev->u.finding.job_id = job;
+    ev->u.finding.submit_unix = num("submit", 0);
     ev->u.finding.kind = finding_of(word(4));
     ev->u.finding.observe_us = now_us;
     ev->u.finding.outside = num("outside", 0) != 0;
@@ -815,6 +817,7 @@ static void run_line(void)
         ev.type = EV_TELEMETRY;
         job_and_index(word(3), job, &ev.u.telemetry.restart_count);
         ev.u.telemetry.job_id = job;
+        ev.u.telemetry.submit_unix = num("submit", 0);
         ev.u.telemetry.reason = get("reason", "");
         ev.u.telemetry.state = adv_streq(word(4), "LOST")      ? TELEMETRY_LOST :
                                adv_streq(word(4), "PARTIAL")   ? TELEMETRY_PARTIAL :

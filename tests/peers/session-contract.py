@@ -86,7 +86,10 @@ def hello_and_welcome():
     assert h.cluster == site.cluster and h.agent_version and h.scheduler and h.instance_id and h.journal_persistent, h
     assert h.journal_id == site.agent.journal_id() and h.ceiling.mode == api.MODE_ACT and h.verbs, h
     assert not h.HasField("resume") and abs(h.agent_wall_ms / 1000 - time.time()) < 60, h
+    if kind == "ours":
+        assert h.limits.message_bytes == 256 << 10 and h.limits.orders == 8 and h.limits.exclude_nodes_bytes == 4095, h.limits
     w = s.welcome
+    assert w.limits.message_bytes == 1 << 20 and w.limits.log_message_bytes == 256 << 10, w.limits
     assert w.session_id and w.store_uuid and w.heartbeat_interval_ms == 300 and w.silence_timeout_ms == 2000, w
     assert w.HasField("grant") and w.send_snapshot and w.cluster_mode == api.MODE_ACT, w
     assert c.agent_version == h.agent_version and c.scheduler == h.scheduler and c.ceiling == api.MODE_ACT, c
@@ -688,6 +691,33 @@ def shed_log_bytes_are_counted_and_told():
     site.agent.config = plain
     site.agent.start()
     site.connected()
+
+
+@case
+def a_lower_limit_of_the_control_plane_is_kept():
+    """Ours reads pieces of up to 32 kB; told that less is taken, it sends less, and nothing is lost."""
+    if kind != "ours":
+        return  # the other one's pieces are small
+    s = settled()
+    pushed = []
+
+    def lower(_, m):
+        m.welcome.limits.log_message_bytes = 9000
+        return api.SessionResponse.FromString(m.SerializeToString())
+
+    def push(_, m):
+        pushed.append(m.ByteSize())
+        return m
+    relay.down, relay.push = once("welcome", lower), push
+    site.agent.kill()
+    site.agent.start()
+    renewed(s)
+    site.connected()
+    size = 300_000
+    job, until = site.noisy(size)
+    seen, dropped = counts_add_up(job, size)
+    assert (seen, dropped) == (size, 0) and max(pushed) <= 9000 and max(pushed) > 8000, (seen, dropped, max(pushed))
+    open(until, "w").close()
 
 
 @case

@@ -102,8 +102,15 @@ class CrashStack(advstack.Stack):
         return [tuple(s) for s in steps.values()], hold
 
     def ctld(self, job, pattern):
+        """What slurmctld's log says of the job that got the id last."""
+        found = []
         with open(f"{self.lab.dir}/log/slurmctld.log", errors="replace") as f:
-            return [line.rstrip() for line in f if re.search(pattern, line) and re.search(rf"JobId={job}\b", line)]
+            for line in f:
+                if re.search(rf"submit_batch_job: JobId={job}\b", line):
+                    found = []
+                if re.search(pattern, line) and re.search(rf"JobId={job}\b", line):
+                    found.append(line.rstrip())
+        return found
 
     def describe(self, job):
         steps, hold = self.journal(job)

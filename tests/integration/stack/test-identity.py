@@ -65,6 +65,46 @@ def the_log_of_a_reused_id_is_read_anew():
     assert any(a.rule for a in t.anomalies), t.anomalies
 
 
+def an_id_reused_while_the_agent_was_away_tells_nothing():
+    """Same user, same id, and the new job had been requeued once before anybody looked: as many restarts as the old one
+    had, or would have had. Nothing of the old one's is its own, and it is watched only."""
+    agent_runs()
+    job = s.fail(LINGER=0.2)
+    s.recovered(job)
+    wait_for("its completion", lambda: (t := s.timeline(job)) and t.attempts[0].milestones.HasField("job_completed"), 60)
+    old = s.timeline(job)
+    s.agent.kill()
+    wait_for("slurmctld to forget all jobs", lambda: not s.lab.exec("squeue", "-h", "-t", "all", "-o", "%i"), 120, 0.5)
+    before = str(int(job) - 1 if int(job) > FIRST else LAST)
+    for _ in range(LAST - FIRST + 1):  # until the id is the next one
+        if s.lab.exec("sbatch", "--parsable", "--output=/dev/null", "--wrap=true", user="labuser1") == before:
+            break
+    again = s.submit("faults", STEPS=5, STEP_S=0.05, LINGER=10)
+    assert again == job, (again, job)
+    s.lab.wait_state(job, "RUNNING", timeout=60)
+    s.lab.exec("scontrol", "requeue", job, user="labuser1")
+    wait_for("the second attempt", lambda: (j := s.lab.job(job)) and j["restarts"] == 1 and j["state"] == "PENDING", 60)
+    s.lab.exec("scontrol", "update", f"JobId={job}", "StartTime=now+3", user="labuser1")
+    s.lab.wait_state(job, "RUNNING", timeout=60)
+    s.agent.start()
+    s.wait_connected(90)
+    wait_for("the new job under a name of its own", lambda: (t := s.timeline(job)) and t.job.name != old.job.name, 60)
+    s.lab.wait_state(job, "FAILED", timeout=90)
+    a = s.wait_advice(job, attempt=1, timeout=60)
+    new = s.timeline(job)
+    assert new.job.name != old.job.name and not new.job.incarnation_known, new.job
+    assert [x.index for x in new.attempts] == [1], new.attempts
+    assert {x.name for x in new.anomalies}.isdisjoint({x.name for x in old.anomalies}), new.anomalies
+    assert a.actionability != api.ACTIONABILITY_ACTIONABLE, a
+    fresh = s.fail()
+    s.recovered(fresh)  # what it can confirm it acts upon
+    now = s.lab.job(job)
+    assert not now or (now["restarts"] == 1 and now["state"] == "FAILED"), now
+    assert not s.timeline(job).actions, s.timeline(job).actions
+    kept = job_named(old.job.name)
+    assert [e.text for e in kept.entries] == [e.text for e in old.entries]
+
+
 def agent_runs():
     if not s.agent.alive():
         s.agent.start()
@@ -104,5 +144,6 @@ def an_agent_without_its_memory_does_not_act_on_what_it_cannot_confirm():
 
 
 advstack.run([a_reused_id_is_another_job, the_log_of_a_reused_id_is_read_anew,
+              an_id_reused_while_the_agent_was_away_tells_nothing,
               an_agent_without_its_memory_does_not_act_on_what_it_cannot_confirm,
               advcrash.clean_end(s)])

@@ -69,6 +69,25 @@ static size_t count_open(struct journal *j)
     return n;
 }
 
+static int life(struct journal *j, const char *job, int64_t first_submit_s, uint32_t uid)
+{
+    struct journal_life l = { .first_submit_s = first_submit_s, .uid = uid, .restarts = 3, .submit_s = first_submit_s + 5,
+                              .ended_s = first_submit_s + 9, .seen_wall_us = first_submit_s * 7, .seen_boot_us = 1 };
+
+    return journal_append_life(j, job, &l, NULL);
+}
+
+static int64_t first_submit_s(const struct journal *j, const char *job, uint32_t uid)
+{
+    const struct journal_life *l = journal_life(j, job);
+
+    if (!l || l->uid != uid)
+        return 0;
+    cr_assert(l->restarts == 3 && l->submit_s == l->first_submit_s + 5 && l->ended_s == l->first_submit_s + 9 &&
+              l->seen_wall_us == l->first_submit_s * 7);
+    return l->first_submit_s;
+}
+
 static void check_all(struct journal *j, uint64_t a)
 {
     size_t pos = 0;
@@ -84,9 +103,9 @@ static void check_all(struct journal *j, uint64_t a)
     cr_assert(h && h->on_expiry == JOURNAL_CANCEL && h->expires_wall_us == 12345);
     cr_assert_str_eq(h->comment, "0a1b");
     cr_assert(!journal_find_hold(j, "6"));
-    cr_assert_eq(journal_first_submit_s(j, "5", 7), 1000);
-    cr_assert_eq(journal_first_submit_s(j, "46_5", 7), 2000);
-    cr_assert_eq(journal_first_submit_s(j, "7", 7), 0);
+    cr_assert_eq(first_submit_s(j, "5", 7), 1000);
+    cr_assert_eq(first_submit_s(j, "46_5", 7), 2000);
+    cr_assert_eq(first_submit_s(j, "7", 7), 0);
     cr_assert_eq(journal_highest_epoch(j).counter, 9);
     cr_assert_eq(journal_count_since(j, 150), 1);
     cr_assert_eq(journal_count_since(j, 50), 2);
@@ -94,15 +113,15 @@ static void check_all(struct journal *j, uint64_t a)
 
 static uint64_t fill(struct journal *j)
 {
-    struct journal_hold h5 = { "5", "adv", 2, 12345, JOURNAL_CANCEL, "0a1b" }, h6 = { "6", "adv", 2, 0, JOURNAL_LEAVE };
+    struct journal_hold h5 = { "5", "adv", 2, 1000, 12345, JOURNAL_CANCEL, "0a1b" }, h6 = { "6", "adv", 2, 0, 0, JOURNAL_LEAVE };
     uint64_t a = begin(j, "5", "preserve", 100), b = begin(j, "6", "constrain", 200);
 
     end(j, b, "n[1-2]");
     cr_assert_eq(journal_append_hold(j, &h5, NULL), 0);
     cr_assert_eq(journal_append_hold(j, &h6, NULL), 0);
     cr_assert_eq(journal_append_hold_end(j, "6", NULL), 0);
-    cr_assert_eq(journal_append_incarnation(j, "5", 1000, 7, NULL), 0);
-    cr_assert_eq(journal_append_incarnation(j, "46_5", 2000, 7, NULL), 0);
+    cr_assert_eq(life(j, "5", 1000, 7), 0);
+    cr_assert_eq(life(j, "46_5", 2000, 7), 0);
     cr_assert_eq(journal_note_epoch(j, (struct journal_epoch) { 1, 9 }, NULL), 0);
     cr_assert_eq(journal_note_epoch(j, (struct journal_epoch) { 1, 8 }, NULL), 0);
     cr_assert_eq(journal_append_outcome(j, b, &(struct journal_outcome) { 0 }, NULL), -ADV_NOT_FOUND);
@@ -130,7 +149,7 @@ Test(journal, compaction_keeps_what_matters)
 
     for (int i = 0; i < 50; i++)
         end(j, begin(j, "8", "release", 10), NULL);
-    cr_assert_eq(journal_append_incarnation(j, "9", 3000, 7, NULL), 0);
+    cr_assert_eq(life(j, "9", 3000, 7), 0);
     journal_forget_job(j, "9");
     cr_assert_eq(journal_compact(j, 50, NULL), 0);
     check_all(j, a);
@@ -140,7 +159,7 @@ Test(journal, compaction_keeps_what_matters)
     cr_assert_gt(last, 100);
     j = reopen(j);
     check_all(j, a);
-    cr_assert_eq(journal_first_submit_s(j, "9", 7), 0);
+    cr_assert_eq(first_submit_s(j, "9", 7), 0);
     cr_assert_eq(journal_compact(j, 50, NULL), 0);
     cr_assert_gt(begin(j, "8", "release", 10), last);
     journal_free(j);
@@ -156,14 +175,14 @@ Test(journal, jobs_that_went_unseen_and_numbers_of_others)
     struct journal *j = reopen(NULL);
 
     (void) fill(j);
-    cr_assert_eq(journal_first_submit_s(j, "5", 8), 0, "another user's");
+    cr_assert_eq(first_submit_s(j, "5", 8), 0, "another user's");
     journal_forget_unless(j, is_5, NULL);
-    cr_assert_eq(journal_first_submit_s(j, "5", 7), 1000);
-    cr_assert_eq(journal_first_submit_s(j, "46_5", 7), 0);
+    cr_assert_eq(first_submit_s(j, "5", 7), 1000);
+    cr_assert_eq(first_submit_s(j, "46_5", 7), 0);
     cr_assert_eq(journal_compact(j, 50, NULL), 0);
     j = reopen(j);
-    cr_assert_eq(journal_first_submit_s(j, "5", 7), 1000);
-    cr_assert_eq(journal_first_submit_s(j, "46_5", 7), 0);
+    cr_assert_eq(first_submit_s(j, "5", 7), 1000);
+    cr_assert_eq(first_submit_s(j, "46_5", 7), 0);
     journal_free(j);
 }
 
@@ -175,11 +194,11 @@ Test(journal, batch)
     journal_batch_begin(j);
     for (int i = 0; i < 3000; i++) {
         (void) snprintf(job, sizeof(job), "%d", i);
-        cr_assert_eq(journal_append_incarnation(j, job, 1000 + i, 7, NULL), 0);
+        cr_assert_eq(life(j, job, 1000 + i, 7), 0);
     }
     cr_assert_eq(journal_batch_commit(j, NULL), 0);
     j = reopen(j);
-    cr_assert_eq(journal_first_submit_s(j, "2999", 7), 3999);
+    cr_assert_eq(first_submit_s(j, "2999", 7), 3999);
     journal_free(j);
 }
 
@@ -269,7 +288,7 @@ Test(journal, volatile_folder)
     cr_assert_eq(journal_open(shm, false, NULL, &j, NULL), 0);
     cr_assert(!journal_persistent(j));
     cr_assert_eq(journal_may_act(j, &err), -ADV_FAILED_PRECONDITION);
-    cr_assert_eq(journal_append_incarnation(j, "5", 1000, 7, NULL), 0);
+    cr_assert_eq(life(j, "5", 1000, 7), 0);
     journal_free(j);
     cr_assert_eq(journal_open(shm, true, NULL, &j, NULL), 0);
     cr_assert_eq(journal_may_act(j, NULL), 0);

@@ -234,17 +234,18 @@ static void setup(void)
     put_ceiling("mode: act\n");
     cfg = (struct agent_config) { .cluster = (char *) "c", .action_deadline_ms = 90000 };
     a = (struct agent) { .cfg = &cfg, .adapter = &fake, .cluster_mode = advisor_v1_Mode_MODE_ACT,
-                         .orders_known = true, .bound_ms = 20000, .good_read_us = 1,
+                         .orders_known = true, .bound_ms = 20000, .good_read_us = 1, .forget_after_s = 300, .look_boot_us = adv_boot_us(),
+                         .look_wall_us = adv_wall_us(),
                          .session = (struct session *) (void *) &dummy_session };
     cr_assert_eq(journal_open(dir, true, NULL, &a.journal, NULL), 0);
     cr_assert_eq(ceiling_new(ceiling_path, getuid(), &a.ceiling, NULL), 0);
     a.snapshot = snapshot_new(no_submit, NULL);
     cr_assert(a.snapshot);
     lease_grant(&a.lease, (struct journal_epoch) { 1, 1 }, 600000, adv_boot_us(), adv_boot_us(), false);
-    cr_assert_eq(journal_append_incarnation(a.journal, "7", 1000, 500, NULL), 0);
     job = (struct adapter_job_detail) { .comment = OPTED_IN, .excluded_nodes = "" };
     job.job = (struct adapter_job) { .id = "7", .state = ADAPTER_JOB_FAILED, .submit_s = 1000, .uid = 500,
-                                     .reason = "", .partition = "p", .account = "acc" };
+                                     .end_s = 1010, .reason = "", .partition = "p", .account = "acc" };
+    cr_assert_eq(agent_first_submit(&a, &job.job), 1000);
 }
 
 static void teardown(void)
@@ -474,7 +475,7 @@ Test(orders, opting_out_of_the_hold_gives_the_job_back)
 static void hold(enum journal_on_expiry how, int64_t expires_wall_us)
 {
     struct journal_hold h = { .job = "7", .advice = "clusters/c/jobs/u/attempts/0/advice", .restarts = 1,
-                              .expires_wall_us = expires_wall_us, .on_expiry = how };
+                              .first_submit_s = 1000, .expires_wall_us = expires_wall_us, .on_expiry = how };
 
     cr_assert_eq(journal_append_hold(a.journal, &h, NULL), 0);
     job.job.state = ADAPTER_JOB_PENDING;
@@ -483,9 +484,39 @@ static void hold(enum journal_on_expiry how, int64_t expires_wall_us)
     job.job.submit_s = 1100;
 }
 
+/* The user's next job has the id, and was requeued and held by its owner: as many restarts, and not ours. */
+static void id_was_reused(void)
+{
+    struct adapter_job next = job.job;
+
+    next.restart_count = 0;
+    next.submit_s = 5000;
+    cr_assert_eq(agent_first_submit(&a, &next), 5000);
+    job.job.submit_s = 5100;
+    cr_assert_eq(agent_first_submit(&a, &job.job), 5000);
+}
+
 static bool held_on(void)
 {
     return journal_find_hold(a.journal, "7") != NULL;
+}
+
+Test(orders, a_hold_speaks_of_one_job_only)
+{
+    for (int i = 0; i < 4; i++) {
+        hold(i % 2 ? JOURNAL_RELEASE : JOURNAL_CANCEL, 0);
+        if (i < 2)
+            id_was_reused();
+        else
+            job.job.submit_s = 9000; /* nobody knows whose it is: the one known was forgotten long before */
+        give();
+        turn(8);
+        cr_assert_str_eq(did, "", "%s", did);
+        a.cluster_mode = advisor_v1_Mode_MODE_OFF;
+        turn(8);
+        cr_assert_str_eq(did, "", "%s", did);
+        a.cluster_mode = advisor_v1_Mode_MODE_ACT;
+    }
 }
 
 Test(orders, a_hold_nobody_wants_is_given_back_in_any_mode)

@@ -232,6 +232,7 @@ static void say(struct peer *p, const Advisor__V1__SessionRequest *m)
 }
 
 static Advisor__V1__Epoch *seen_epoch; /* Hello's highest */
+static Advisor__V1__Limits *agent_limits;
 
 static const char *hello_agent_version, *hello_scheduler; /* of the next hellos */
 static bool hello_forgets;                                /* its journal does not last */
@@ -257,6 +258,7 @@ static void say_hello_as(struct peer *p, const char *cl, const char *instance, c
     h.n_api_versions = 1;
     h.ceiling = &c;
     h.highest_epoch = seen_epoch;
+    h.limits = agent_limits;
     m.message_case = ADVISOR__V1__SESSION_REQUEST__MESSAGE_HELLO;
     m.hello = &h;
     say(p, &m);
@@ -940,6 +942,61 @@ Test(session, batches_are_limited_and_lose_nothing)
     cr_assert_eq(LAST(&p, ADVICE_BATCH)->advice_batch->pull_id, 4);
     cr_assert_eq(LAST(&p, ADVICE_BATCH)->advice_batch->n_advice, 1);
     close_peer(&p);
+}
+
+Test(session, the_agents_lower_limits_are_kept)
+{
+    Advisor__V1__Limits l = ADVISOR__V1__LIMITS__INIT;
+    struct peer p;
+    unsigned total = 0;
+    char *more;
+
+    l.orders = 3;
+    l.exclude_nodes_bytes = 2;
+    l.focus_jobs = 1000; /* ours is lower */
+    agent_limits = &l;
+    with_orders(&p, 8);
+    cr_assert_eq(LAST(&p, WELCOME)->welcome->limits->message_bytes, SESSION_MESSAGE_BYTES);
+    cr_assert_eq(LAST(&p, WELCOME)->welcome->limits->log_message_bytes, SESSION_LOG_MESSAGE_BYTES);
+    more = strdup("n10");
+    free(cluster()->open_advice->next->exclude_nodes);
+    cluster()->open_advice->next->exclude_nodes = more;
+    for (uint64_t pull = 1; pull <= 3; pull++) {
+        drop_sent(&p);
+        say_pull(&p, pull);
+        cr_assert(LAST(&p, ADVICE_BATCH));
+        cr_assert_eq(LAST(&p, ADVICE_BATCH)->advice_batch->n_advice, pull < 3 ? 3 : 1);
+        total += (unsigned) LAST(&p, ADVICE_BATCH)->advice_batch->n_advice;
+    }
+    cr_assert_eq(total, 7, "all but the one whose list is too long");
+    close_peer(&p);
+    agent_limits = NULL;
+}
+
+Test(session, a_batch_fits_the_agents_message)
+{
+    Advisor__V1__Limits l = ADVISOR__V1__LIMITS__INIT;
+    struct peer p;
+    unsigned total = 0;
+
+    l.message_bytes = 600;
+    agent_limits = &l;
+    with_orders(&p, 8);
+    for (uint64_t pull = 1; total < 8; pull++) {
+        const Advisor__V1__SessionResponse *m;
+        cr_assert_leq(pull, 8);
+        drop_sent(&p);
+        say_pull(&p, pull);
+        cr_assert((m = LAST(&p, ADVICE_BATCH)));
+        cr_assert_gt(m->advice_batch->n_advice, 0);
+        cr_assert_lt(m->advice_batch->n_advice, 8);
+        cr_assert_leq(advisor__v1__session_response__get_packed_size(m), 600);
+        total += (unsigned) m->advice_batch->n_advice;
+        cr_assert_eq(!!m->advice_batch->more, total < 8);
+    }
+    cr_assert_eq(total, 8);
+    close_peer(&p);
+    agent_limits = NULL;
 }
 
 Test(session, an_exclude_list_that_is_too_long_is_not_sent)

@@ -86,6 +86,7 @@ static SAMPLE_UNUSED void sample_attempt(struct attempt *a, uint32_t index, int 
     a->exit_code = (uint32_t) SAMPLE_NUM(k);
     a->exit_signal = (uint32_t) SAMPLE_NUM(k);
     SAMPLE_STR(a, nodes, k);
+    a->submit_unix = SAMPLE_NUM(k);
     a->start_unix = SAMPLE_NUM(k);
     a->end_unix = SAMPLE_NUM(k);
     a->telemetry = TELEMETRY_PARTIAL;
@@ -399,6 +400,7 @@ static SAMPLE_UNUSED void same_attempt(const struct attempt *a, const struct att
     SAME_NUM(exit_code);
     SAME_NUM(exit_signal);
     SAME_STR(nodes);
+    SAME_NUM(submit_unix);
     SAME_NUM(start_unix);
     SAME_NUM(end_unix);
     SAME_NUM(telemetry);
