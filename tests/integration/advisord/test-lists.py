@@ -188,7 +188,7 @@ def a_long_story_keeps_its_end():
     c = advstack.FakeCluster(api, d, "story")
     n = 300
     told = [api.JobObservation(job_id="7", state=api.JOB_STATE_RUNNING, state_raw="RUNNING", batch=True, requeueable=True,
-                               submit_unix=1000 + i, start_unix=2000 + i, restart_count=i, user="a", nodes="n1",
+                               submit_unix=1000 + i, incarnation_unix=1000, start_unix=2000 + i, restart_count=i, user="a", nodes="n1",
                                detail_known=True, comment=b"{}", hash=5) for i in range(n)]
     c.hash ^= 5
     c.update(jobs=told)

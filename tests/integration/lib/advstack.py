@@ -311,7 +311,7 @@ class FakeCluster:
         fleet.CreateCluster(api.CreateClusterRequest(cluster_id=name), timeout=10)
         if mode:
             fleet.SetClusterMode(api.SetClusterModeRequest(name=f"clusters/{name}", mode=mode), timeout=10)
-        self.hash, self.n, self.last = 0, 0, {}
+        self.hash, self.n, self.last, self.first = 0, 0, {}, {}
         self.reader = d.channel("reader:test")
         self.agent = FakeAgent(api, d.channel(f"agent:{name}"), name, **hello)
         self.grant = self.agent.wait("welcome").grant
@@ -330,6 +330,10 @@ class FakeCluster:
                  submit_unix=1000, user="alice", partition="main", nodes="n[1-2]", detail_known=True, name=b"train",
                  comment=b'{"advisor":{}}')
         o.update(kw)
+        # an agent that has watched the id since its attempt 0
+        if not o.get("restart_count"):
+            self.first[job_id] = o["submit_unix"]
+        o.setdefault("incarnation_unix", self.first.get(job_id, 0))
         self.n += 1
         o["hash"] = self.n * 65537
         self.hash ^= o["hash"] ^ self.last.get(job_id, 0)
