@@ -518,7 +518,7 @@ struct cluster {
     int64_t lease_us;      /* how long the newest grant may last: a replica with a shorter setting waits that long, too */
     int64_t taken_until_us; /* runtime: until then whoever owned the cluster before, or was granted its lease by it, may
                              * still be at work; nothing that happens here makes it shorter */
-    bool logs_down;        /* runtime: its agent's log stream is broken; false until one was seen to break */
+    bool logs_down;        /* its agent's log stream is broken; false until one was seen to break */
     int64_t logs_since_us; /* runtime: when that changed last */
     bool in_full;          /* a full snapshot is under way */
     bool digest_ok;        /* state complete and confirmed by digest */

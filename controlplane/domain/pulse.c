@@ -485,12 +485,14 @@ void fleet_apply_log_stream(struct fleet *f, struct intents *in, struct cluster 
 {
     struct attempt *a, *next;
 
-    c->logs_down = !ev->u.log_stream.open;
+    if (c->logs_down == ev->u.log_stream.open) {
+        c->logs_down = !ev->u.log_stream.open;
+        fleet_touch_cluster(in, c); /* replicas that do not see the stream tell of it, too */
+    }
     c->logs_since_us = ev->now_us;
     DL_FOREACH_SAFE2 (c->judged, a, next, judge_next)
         if (job_state_running(a->state))
             fleet_judge_by(f, a, ev->now_us);
-    (void) in;
 }
 
 /* ---- for people ------------------------------------------------------------------------------------------------- */

@@ -36,6 +36,7 @@ static const struct field cluster_fields[] = {
     F(19, F_I64, cluster, observe_us),
     F(20, F_I64, cluster, lease_us),
     F(21, F_I64, cluster, agent_skew_s),
+    F(22, F_BOOL, cluster, logs_down),
 };
 
 static const struct field job_fields[] = {

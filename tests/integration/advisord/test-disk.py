@@ -56,7 +56,8 @@ class Writer:
         self.cluster, self.stub = cluster, api.FleetServiceStub(channel)
         self.acked, self.refused, self.error = [], 0, None
         self.reasons = set()
-        self.over = threading.Event()
+        self.over, self.may = threading.Event(), threading.Event()
+        self.may.set()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
@@ -66,6 +67,7 @@ class Writer:
             n += 1
             while not self._one(f"w{n}") and not self.over.is_set() and not self.error:
                 time.sleep(0.05)  # a client's back-off, no wait for a condition
+                self.may.wait()
 
     def _one(self, name):
         try:
@@ -87,6 +89,7 @@ class Writer:
 
     def stop(self):
         self.over.set()
+        self.may.set()
         self.thread.join(30)
         assert not self.error, self.error
 
@@ -149,8 +152,10 @@ def the_disk_of_a_sqlite_store_is_full():
     assert d.serving() is False, "health says SERVING"
     e = wait_for("a refused call", lambda: refusal(d), 30)
     assert "full" in e.details(), e
-    # What was stored can be read, whenever the store is not being loaded again.
+    # What was stored can be read, whenever the store is not being loaded again: that is what each write in vain leads to.
+    w.may.clear()
     assert wait_for("a read", lambda: readable(d), 30)
+    w.may.set()
 
     pid = d.proc.pid
     disk.empty()

@@ -45,6 +45,8 @@ static SAMPLE_UNUSED void sample_cluster(struct cluster *c, const char *name, in
     c->revision = (uint64_t) SAMPLE_NUM(k);
     c->observe_us = -SAMPLE_NUM(k);
     c->lease_us = SAMPLE_NUM(k);
+    c->agent_skew_s = -SAMPLE_NUM(k);
+    c->logs_down = true;
 }
 
 static SAMPLE_UNUSED void sample_job(struct job *j, int k)
@@ -356,6 +358,8 @@ static SAMPLE_UNUSED void same_cluster(const struct cluster *a, const struct clu
     SAME_NUM(revision);
     SAME_NUM(observe_us);
     SAME_NUM(lease_us);
+    SAME_NUM(agent_skew_s);
+    SAME_NUM(logs_down);
 }
 
 static SAMPLE_UNUSED void same_job(const struct job *a, const struct job *b, const char *where)
