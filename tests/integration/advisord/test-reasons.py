@@ -202,7 +202,7 @@ def an_agent_that_does_not_read():
             yield api.SessionRequest(heartbeat=api.Heartbeat(id=i))
     stream = stub.Session(talk())
     # the end is told behind what it has not read yet, so it has to begin reading once it was decided
-    wait_for("the session to be ended", lambda: "the agent does not read its stream" in d.tail_log(5), 120)
+    wait_for("the session to be ended", lambda: "the agent does not read its stream" in d.log_text(), 300)
     refused(lambda: list(stream), S.RESOURCE_EXHAUSTED, "AGENT_TOO_SLOW")  # what it had not read stands before it
 
 
