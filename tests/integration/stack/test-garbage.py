@@ -41,9 +41,9 @@ def rss_mb(pid):
 class Raw:
     """Calls of AgentService with bytes for messages, as the agent of cluster "other"."""
 
-    def __init__(self):
+    def __init__(self, codes=None):
         self.channel = s.cp.channel("agent:other")
-        self.codes = collections.Counter()
+        self.codes = collections.Counter() if codes is None else codes
 
     def _call(self, make, messages, take, timeout=20):
         first = None
@@ -119,9 +119,10 @@ def broken_messages(raw, n):
 
 def huge_messages(raw):
     for size in (1 << 20, 5 << 20, 30 << 20):
-        raw.session([hello(), rand.randbytes(size)])
+        # a connection that goes on with what is refused is ended: each gets its own, and a clear answer
+        Raw(raw.codes).session([hello(), rand.randbytes(size)])
         raw.session([b"\x0a" + b"\xff\xff\xff\x7f" + b"x" * 1000])  # a length that is not there
-        raw.push([api.PushLogsRequest(session_id="x" * size).SerializeToString()])
+        Raw(raw.codes).push([api.PushLogsRequest(session_id="x" * size).SerializeToString()])
     jobs = [api.JobObservation(job_id=str(i), submit_unix=1, state=api.JOB_STATE_RUNNING, hash=i) for i in range(60000)]
     raw.session([hello(), api.SessionRequest(seq=1, state_update=api.StateUpdate(full_begin=True, full_end=True,
                                                                                  jobs=jobs)).SerializeToString()])
