@@ -579,7 +579,7 @@ static void on_tick(uv_timer_t *timer)
     if (steady_jumped(&a->steady, adv_wall_us(), adv_boot_us(), &jump_us)) {
         if (jump_us)
             adv_warn("agent", "the wall clock jumped; leases, holds and counts go on by the clock since boot",
-                     ADV_FI("jump_s", jump_us / 1000000));
+                     ADV_FI("jump_s", (jump_us + (jump_us < 0 ? -500000 : 500000)) / 1000000));
         else
             adv_info("agent", "the wall clock is back");
         if (a->session)
