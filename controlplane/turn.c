@@ -22,6 +22,7 @@
 #define TURN_MAX_EVENTS  512
 #define TURN_MAX_CHANGES 20000 /* a turn takes no further event beyond: one transaction stays some megabytes */
 #define RELOAD_RETRY_MS 1000
+#define REFUSE_US       2000000 /* a full or read-only store is loaded, and read from for so long before the next write is tried */
 #define POLL_MS         200 /* how old what other replicas wrote may be here */
 /* Older than this, and the process or the host has stood still: nothing is answered before the store was asked again. */
 #define FRESH_MAX_US    (2 * 1000000LL)
@@ -69,6 +70,7 @@ struct turn {
     bool tick_queued;
     char why[160]; /* the store is away */
     const char *why_reason;
+    int64_t refuse_until_us; /* by CLOCK_BOOTTIME: no event is taken before, as the store could not be written */
     int handles;   /* to be closed */
     void (*stop_done)(void *);
     void *stop_arg;
@@ -103,6 +105,13 @@ static void set_why(struct turn *t, const struct adv_err *why)
 {
     t->why_reason = reason_of(why);
     (void) snprintf(t->why, sizeof(t->why), "%.*s", (int) adv_utf8_cut(why->msg, strlen(why->msg), 150), why->msg);
+}
+
+static int64_t refuse_left_us(const struct turn *t)
+{
+    int64_t left_us = t->refuse_until_us ? t->refuse_until_us - adv_boot_us() : 0;
+
+    return left_us > 0 ? left_us : 0;
 }
 
 static void kick_cb(uv_idle_t *h)
@@ -145,6 +154,8 @@ static void arm_deadline(struct turn *t)
         return;
     }
     wait_us = at_us - adv_wall_us();
+    if (wait_us < refuse_left_us(t))
+        wait_us = refuse_left_us(t);
     if (wait_us < 0)
         wait_us = 0;
     (void) uv_timer_start(&t->deadline, deadline_cb, (uint64_t) (wait_us / 1000) + 1, 0);
@@ -178,6 +189,7 @@ static void load_cb(void *arg, const struct adv_err *err)
     t->fleet->next_uid = t->watchlog.last;
     t->fresh_us = t->asked_us;
     t->state = TURN_IDLE;
+    t->refuse_until_us = adv_streq(t->why_reason, "STORE_UNAVAILABLE") ? 0 : adv_boot_us() + REFUSE_US;
     adv_info("turn", "state loaded from the store");
     t->running = true;
     DL_FOREACH_SAFE (t->observers, o, next)
@@ -707,7 +719,9 @@ static void turn_run(struct turn *t)
     t->running = true;
     if (t->failing && t->state == TURN_IDLE)
         go_offline(t, &t->fail);
-    while (t->state == TURN_IDLE && t->queue && !t->stopping && !t->failing) {
+    if (t->state == TURN_IDLE && t->queue && refuse_left_us(t))
+        fail_queue(t);
+    while (t->state == TURN_IDLE && t->queue && !t->stopping && !t->failing && !refuse_left_us(t)) {
         apply_queue(t);
         if (t->intents.n || t->intents.n_audit || t->intents.n_requests || t->intents.oom || anything_to_guard(t))
             start_commit(t);
@@ -727,7 +741,7 @@ static void turn_run(struct turn *t)
     }
     t->running = false;
     maybe_stopped(t);
-    if (t->state == TURN_OFFLINE && t->queue)
+    if ((t->state == TURN_OFFLINE || refuse_left_us(t)) && t->queue)
         kick(t); /* submitted by a callback that was just told no: it hears the same from the loop */
 }
 
@@ -823,6 +837,11 @@ struct store *turn_store(struct turn *t)
 bool turn_ready(const struct turn *t)
 {
     return t->state != TURN_OFFLINE && t->state != TURN_STOPPED && !t->stopping;
+}
+
+bool turn_takes_events(const struct turn *t)
+{
+    return turn_ready(t) && !refuse_left_us(t);
 }
 
 int turn_new(uv_loop_t *loop, struct store *st, const struct fleet_config *cfg, struct turn **ret, struct adv_err *err)

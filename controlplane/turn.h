@@ -87,5 +87,8 @@ const struct watchlog *turn_watchlog(const struct turn *t);
 struct store *turn_store(struct turn *t);
 /* False while the store is away. */
 bool turn_ready(const struct turn *t);
+/* Not for two seconds after a store was loaded again that was full or could only be read: reads are answered meanwhile, events
+ * are refused without trying. */
+bool turn_takes_events(const struct turn *t);
 
 #endif

@@ -315,7 +315,7 @@ static void session_open(struct api_call *call)
         .silence_timeout_ms = api->cfg.silence_timeout_ms,
     };
 
-    if (api->stopping || !turn_ready(api->turn) || api->n_sessions >= api->cfg.max_sessions) {
+    if (api->stopping || !turn_takes_events(api->turn) || api->n_sessions >= api->cfg.max_sessions) {
         (void) adv_err_set_reason(&err, api->n_sessions >= api->cfg.max_sessions ? ADV_RESOURCE_EXHAUSTED : ADV_UNAVAILABLE,
                                   "NOT_NOW", "the control plane takes no session now");
         err.retry_after_ms = RETRY_MIN_MS + retry_ms();
