@@ -92,6 +92,10 @@ int64_t agent_first_submit(struct agent *a, const struct adapter_job *job)
         known = NULL;
     if (known && came_late(known, job))
         return known->first_submit_s;
+    /* slurmctld counts a restart when the job is requeued and sets the new submit time when it is done completing: what is
+     * seen in between is not the new attempt yet, and nothing that the next look could be compared with. */
+    if (known && job->submit_s == known->submit_s && follows(a, known, job))
+        return known->first_submit_s;
     if (job->restart_count == 0) {
         if (job->submit_s <= 0)
             return 0;

@@ -70,6 +70,18 @@ Test(incarnation, is_followed_while_it_is_watched)
     cr_assert_eq(look(0, t, ADAPTER_JOB_RUNNING), t, "until an attempt 0 tells");
 }
 
+/* As a requeue of a running job is seen: first the count is raised, then the submit time. */
+Test(incarnation, the_count_rises_before_the_submit_time)
+{
+    int64_t t = NOW_S;
+
+    cr_assert_eq(look(0, t - 900, ADAPTER_JOB_RUNNING), t - 900);
+    cr_assert_eq(look(1, t - 900, ADAPTER_JOB_PENDING), t - 900);
+    cr_assert_eq(look(1, t - 500, ADAPTER_JOB_PENDING), t - 900);
+    cr_assert_eq(look(1, t - 500, ADAPTER_JOB_RUNNING), t - 900);
+    cr_assert_eq(look(1, t - 400, ADAPTER_JOB_RUNNING), 0, "another submit time with as many restarts");
+}
+
 Test(incarnation, first_seen_later_is_unknown)
 {
     cr_assert_eq(look(1, 1000, ADAPTER_JOB_RUNNING), 0);
