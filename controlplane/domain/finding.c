@@ -11,8 +11,7 @@
                                  * so do other ranks whose last lines come late */
 #define PROGRESS_STORE_US (10 * 1000000LL)
 
-/* What the text names, as a host list; NULL for none. */
-static char *named_nodes(struct intents *in, const struct event *ev)
+char *fleet_named_nodes(struct intents *in, const char *const *names, size_t n)
 {
     ADV_AUTO(adv_hostlist) hl = adv_hostlist_new(ATTEMPT_MAX_NODES);
     ADV_AUTO_DONE(adv_buf) text;
@@ -21,8 +20,8 @@ static char *named_nodes(struct intents *in, const struct event *ev)
     adv_buf_init(&text, HOST_LIST_TEXT_MAX);
     if (!hl)
         in->oom = true;
-    for (size_t i = 0; hl && i < ev->u.finding.n_nodes; i++)
-        if (adv_hostlist_add(hl, str_or(ev->u.finding.nodes[i]), NULL) == -ADV_RESOURCE_EXHAUSTED)
+    for (size_t i = 0; hl && i < n; i++)
+        if (adv_hostlist_add(hl, str_or(names[i]), NULL) == -ADV_RESOURCE_EXHAUSTED)
             in->oom = true; /* what is no host name is left out */
     if (hl && adv_hostlist_count(hl) > 0 && (adv_hostlist_format(hl, &text, NULL) < 0 || !(s = strdup(text.data))))
         in->oom = true;
@@ -112,7 +111,7 @@ char *fleet_own_nodes(struct intents *in, const struct attempt *a, const char *n
 void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
     struct anomaly *an = NULL, *t;
-    adv_auto_free char *named = named_nodes(in, ev);
+    adv_auto_free char *named = fleet_named_nodes(in, ev->u.finding.nodes, ev->u.finding.n_nodes);
     adv_auto_free char *nodes = blamed_nodes(in, a, ev->u.finding.blame, named);
     bool ended = job_state_terminal(a->state), fresh = false, late = ev->u.finding.outside && fleet_too_late(a);
     int64_t left;

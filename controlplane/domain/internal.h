@@ -80,6 +80,8 @@ void fleet_attribute(struct intents *in, struct attempt *a);
 struct attempt *fleet_find_attempt(struct fleet *f, struct cluster *c, const char *job_id, uint32_t restart_count,
                                    int64_t submit_unix);
 
+/* What a reporter names, as a host list, without what is no host name; NULL for none. To be freed. */
+char *fleet_named_nodes(struct intents *in, const char *const *names, size_t n);
 /* More nodes that its reporter names. */
 void fleet_anomaly_names(struct intents *in, struct anomaly *an, const char *named);
 /* Of the host list @named, which is not empty, what the attempt uses; NULL for none. */

@@ -54,23 +54,6 @@ static int check_time(const struct attempt *a, const char *field, int64_t *us, c
     return adv_err_field(err, "%s", field);
 }
 
-static char *host_list(struct intents *in, const char *const *names, size_t n)
-{
-    ADV_AUTO(adv_hostlist) hl = adv_hostlist_new(ATTEMPT_MAX_NODES);
-    ADV_AUTO_DONE(adv_buf) text;
-    char *s = NULL;
-
-    adv_buf_init(&text, HOST_LIST_TEXT_MAX);
-    if (!hl)
-        in->oom = true;
-    for (size_t i = 0; hl && i < n; i++)
-        if (adv_hostlist_add(hl, names[i], NULL) == -ADV_RESOURCE_EXHAUSTED)
-            in->oom = true; /* the caller has seen that they are host names */
-    if (hl && adv_hostlist_count(hl) > 0 && (adv_hostlist_format(hl, &text, NULL) < 0 || !(s = strdup(text.data))))
-        in->oom = true;
-    return s;
-}
-
 /* Words with commas between them; NULL for none. */
 static char *joined(struct intents *in, const char *const *words, size_t n)
 {
@@ -206,7 +189,7 @@ int fleet_apply_report_anomaly(struct fleet *f, struct intents *in, struct clust
     if ((r = find_attempt(c, ev->u.anomaly.attempt_name, &a, err)) < 0 ||
         (r = check_time(a, "observe_time", &observe_us, ev, err)) < 0)
         return r;
-    named = host_list(in, ev->u.anomaly.nodes, ev->u.anomaly.n_nodes);
+    named = fleet_named_nodes(in, ev->u.anomaly.nodes, ev->u.anomaly.n_nodes);
     an = fleet_find_report(a, ev->principal, ev->u.anomaly.rule);
     fresh = !an;
     if (fresh && !(an = new_report(f, in, a, ev, observe_us, named)))
@@ -252,7 +235,7 @@ int fleet_apply_report_evidence(struct fleet *f, struct intents *in, struct clus
         in->oom = true;
         return 0;
     }
-    named = host_list(in, ev->u.evidence.nodes, ev->u.evidence.n_nodes);
+    named = fleet_named_nodes(in, ev->u.evidence.nodes, ev->u.evidence.n_nodes);
     nodes = named ? fleet_own_nodes(in, a, named) : NULL;
     ranks = joined(in, ev->u.evidence.ranks, ev->u.evidence.n_ranks);
     e->attempt = a;

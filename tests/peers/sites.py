@@ -48,15 +48,7 @@ class Site:
         return self.admin().GetCluster(self.api.GetClusterRequest(name=f"clusters/{self.cluster}"), timeout=10).cluster
 
     def timeline(self, job, restarts=0):
-        import grpc
-        ref = self.api.AttemptRef(cluster=self.cluster, job_id=job, restart_count=restarts)
-        try:
-            return self.api.JobServiceStub(self.cp.channel("reader:test")).GetJobTimeline(
-                self.api.GetJobTimelineRequest(ref=ref), timeout=10)
-        except grpc.RpcError as e:
-            if e.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAVAILABLE):
-                return None
-            raise
+        return advstack.timeline(self.api, self.cp, self.cluster, job, restarts)
 
     def attempt(self, job, restarts=0):
         t = self.timeline(job)

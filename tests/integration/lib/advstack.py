@@ -574,15 +574,7 @@ class Stack:
                              "--job-name=train", *out, *args, script, user=user)
 
     def timeline(self, job, restart_count=0):
-        ref = self.api.AttemptRef(cluster=self.cluster, job_id=job, restart_count=restart_count)
-        import grpc
-        try:
-            return self.api.JobServiceStub(self.cp.channel("reader:test")).GetJobTimeline(
-                self.api.GetJobTimelineRequest(ref=ref), timeout=10)
-        except grpc.RpcError as e:
-            if e.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAVAILABLE):
-                return None
-            raise
+        return timeline(self.api, self.cp, self.cluster, job, restart_count)
 
     def story(self, job):
         t = self.timeline(job)
@@ -620,6 +612,18 @@ class Stack:
             a.stop()
         self.cp.stop()
         self.lab.purge()
+
+
+def timeline(api, cp, cluster, job, restart_count=0):
+    """What advisord @cp tells of the job; None while it does not know it, or is not there."""
+    import grpc
+    ref = api.AttemptRef(cluster=cluster, job_id=job, restart_count=restart_count)
+    try:
+        return api.JobServiceStub(cp.channel("reader:test")).GetJobTimeline(api.GetJobTimelineRequest(ref=ref), timeout=10)
+    except grpc.RpcError as e:
+        if e.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAVAILABLE):
+            return None
+        raise
 
 
 def run(cases):

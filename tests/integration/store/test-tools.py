@@ -504,25 +504,4 @@ def wrong_command_lines():
     assert "STORE_FOREIGN" in tool(d, "restore", other, rc=1)
 
 
-def main():
-    failed = 0
-    wanted = sys.argv[1:]
-    for f in CASES:
-        if wanted and f.__name__ not in wanted:
-            continue
-        began = time.monotonic()
-        try:
-            f()
-            print(f"ok {f.__name__}", flush=True)
-        except Skip as e:
-            print(f"skip {f.__name__} {e}", flush=True)
-        except Exception as e:  # noqa: BLE001
-            import traceback
-            traceback.print_exc()
-            print(f"not ok {f.__name__} {' '.join(str(e).split())[:300]}", flush=True)
-            failed += 1
-        print(f"# {f.__name__}: {time.monotonic() - began:.1f} s", flush=True)
-    sys.exit(1 if failed else 0)
-
-
-main()
+advstack.run(CASES)
