@@ -108,6 +108,40 @@ static bool hang_stands(const struct anomaly *an)
     return an->status == ANOMALY_CONFIRMED && job_state_running(an->attempt->state);
 }
 
+/* Classes that say that somebody, or the scheduler, wanted the end. */
+bool anomaly_on_purpose(const struct anomaly *an)
+{
+    const char *c = str_or(an->fault_class);
+
+    return adv_streq(c, "user_cancel") || adv_streq(c, "time_limit") || adv_streq(c, "preemption");
+}
+
+static bool seen_before(const struct anomaly *a, const struct anomaly *b)
+{
+    if (a->observe_us != b->observe_us)
+        return a->observe_us < b->observe_us;
+    if (a->offset != b->offset)
+        return a->offset < b->offset;
+    return anomaly_weightier(a, b);
+}
+
+/* Somebody ended a step before anything went wrong: what its ranks print as they are torn down is a consequence of that. The
+ * launcher ends a step, too, when one of its tasks has failed; then the task has said so before. */
+static const struct anomaly *ended_first(const struct attempt *a, const struct anomaly *best)
+{
+    const struct anomaly *an, *first = NULL;
+
+    if (!best || weight_of(best) > SYMPTOMS_FROM)
+        return best;
+    DL_FOREACH (a->anomalies, an) {
+        if (an->status == ANOMALY_WITHDRAWN || an->late || an->reported || !an->terminal || anomaly_of_rhythm(an))
+            continue;
+        if (!first || seen_before(an, first))
+            first = an;
+    }
+    return first && anomaly_on_purpose(first) ? first : best;
+}
+
 const struct anomaly *decide_best_anomaly(const struct attempt *a)
 {
     const struct anomaly *an, *best = NULL;
@@ -116,7 +150,7 @@ const struct anomaly *decide_best_anomaly(const struct attempt *a)
         if (an->status != ANOMALY_WITHDRAWN && !an->late && an->kind != ANOMALY_STRAGGLER &&
             (!anomaly_of_rhythm(an) || hang_stands(an)) && (!best || anomaly_weightier(an, best)))
             best = an;
-    return best;
+    return ended_first(a, best);
 }
 
 /* What a class is called in a sentence; NULL for "unknown" and words of other rule sets. */
@@ -150,14 +184,6 @@ static const char *class_words(const char *fault_class)
     const char *s = class_known_words(fault_class);
 
     return s ? s : "an unknown cause";
-}
-
-/* Classes that say that somebody, or the scheduler, wanted the end. */
-static bool ended_on_purpose(const struct anomaly *an)
-{
-    const char *c = str_or(an->fault_class);
-
-    return adv_streq(c, "user_cancel") || adv_streq(c, "time_limit") || adv_streq(c, "preemption");
 }
 
 static void end_words(const struct attempt *a, char *buf, size_t size)
@@ -430,7 +456,7 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
         evidence_reason(d, an);
     reason(d, running ? "no_progress" : "end_state", job_state_name(a->state), "Attempt %u %s.", a->index, end);
 
-    if (an && ended_on_purpose(an)) {
+    if (an && anomaly_on_purpose(an)) {
         no_action(d);
         reason(d, "ended_on_purpose", an->fault_class, "Somebody or the scheduler ended it on purpose; that stands.");
         summary(d, "Left %s: it was ended on purpose by %s, and that stands.", job_state_name(a->state),

@@ -50,7 +50,11 @@ void decision_done(struct decision *d);
  * of different rules. */
 bool anomaly_weightier(const struct anomaly *a, const struct anomaly *b);
 
-/* The weightiest anomaly that is not withdrawn; NULL for none. */
+/* Its class says that somebody, or the scheduler, wanted the end. */
+bool anomaly_on_purpose(const struct anomaly *an);
+
+/* The weightiest anomaly that is not withdrawn; NULL for none. Where only symptoms are left and the first thing that was seen
+ * is that somebody ended a step, it is that. */
 const struct anomaly *decide_best_anomaly(const struct attempt *a);
 
 /* @now_us is the time of the event. Fills @ret (release with decision_done). */

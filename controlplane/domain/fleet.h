@@ -479,6 +479,10 @@ struct fleet *fleet_free(struct fleet *f); /* returns NULL */
  * -ADV_FAILED_PRECONDITION (not the holder of the lease). Results are in the event's ret_ members. */
 adv_must_check int fleet_apply(struct fleet *f, struct event *ev, struct intents *out, struct adv_err *err);
 
+/* For logs that are judged afterwards: nothing more comes of @a's, and that is known. From now on its silence counts even if
+ * no rhythm was learned. */
+void fleet_nothing_more(struct fleet *f, struct attempt *a, int64_t now_us);
+
 /* Earliest time at which EV_TICK has something to do (wall clock); 0 for none. */
 int64_t fleet_next_deadline(const struct fleet *f);
 

@@ -452,6 +452,13 @@ void fleet_judge_silence(struct fleet *f, struct intents *in, struct attempt *a,
         confirm_hang(f, in, a, an, second, ev);
 }
 
+void fleet_nothing_more(struct fleet *f, struct attempt *a, int64_t now_us)
+{
+    f->cfg.policy.unlearned_silence_us = f->cfg.policy.suspicion_grace_us;
+    if (heard(a) && bound(f, a) && fleet_is_last(a))
+        fleet_judge_by(f, a, now_us + f->cfg.policy.suspicion_grace_us);
+}
+
 void fleet_pulse_look(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
     struct anomaly *an = ours(a, PULSE_SILENCE);

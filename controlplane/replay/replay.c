@@ -11,11 +11,18 @@
 #include <utlist.h>
 
 #include "common/hostlist.h"
+#include "controlplane/domain/decide.h"
+#include "controlplane/domain/pulse.h"
+#include "controlplane/replay/logclock.h"
 #include "controlplane/watcher/report.h"
 
+#define FOREVER_US (INT64_C(1000) * 86400 * 1000000) /* no lease ends while a log is read */
 #define START_US   (INT64_C(1700000000) * 1000000)
 #define RAN_S      3600
 #define HORIZON_US (INT64_C(4) * 3600 * 1000000)
+#define SILENCE_MIN_US (INT64_C(1800) * 1000000) /* of a log that has shown too few steps for a rhythm, but said how long */
+#define SILENCE_STEPS  20                        /* they take */
+#define PIECE_MAX      65536
 #define HOSTS_MAX  1024
 #define SPARE_MIN  16 /* nodes of the cluster that the job does not use */
 #define CLUSTER    "log"
@@ -33,6 +40,9 @@ struct replay {
     size_t line, line_at; /* number and offset of the line found last */
     const struct watcher_rule *notice; /* the weightiest */
     struct adv_hostlist *notice_hosts;
+    int64_t sign_us; /* of the last sign of life in the log */
+    bool silent;     /* the log's own times show that it had been silent */
+    bool acted;  /* before the log was at its end: what came after that would not have come */
     bool oom;
 };
 
@@ -117,6 +127,8 @@ static void on_finding(void *ctx, const struct watcher_finding *f)
     tell(r, line, f, NULL, NULL);
     if (f->type == WATCHER_NOTICE)
         note(r, f);
+    else if (f->type == WATCHER_PROGRESS || f->type == WATCHER_CHECKPOINT || f->type == WATCHER_RESUMED)
+        r->sign_us = r->now_us;
     if (watcher_report_fill(&report, f, watcher_rules_version(r->o->rules), &ev)) {
         ev.u.finding.job_id = JOB;
         ev.u.finding.stream = "log";
@@ -144,25 +156,22 @@ static void on_name(void *ctx, const struct watcher_finding *f)
     add_name(ctx, f->reporter);
 }
 
-static int scan(struct replay *r, watcher_finding_fn fn, struct watcher_scan_stats *stats, struct adv_err *err)
+static int scan_names(struct replay *r, struct adv_err *err)
 {
-    const struct watcher_scan_options o = { .stream = r->o->stream, .node = r->o->node, .explain = true, .fn = fn, .ctx = r };
+    const struct watcher_scan_options o = { .stream = r->o->stream, .node = r->o->node, .explain = true, .fn = on_name, .ctx = r };
     ADV_AUTO(watcher_scan) s = NULL;
     int rc = watcher_scan_new(r->o->rules, &o, &s, err);
 
     if (rc == 0)
         rc = watcher_scan_feed(s, 0, r->bytes, r->len, 0, r->now_us, err);
-    if (rc == 0) {
+    if (rc == 0)
         watcher_scan_finish(s, r->now_us);
-        *stats = *watcher_scan_stats(s);
-    }
     return rc;
 }
 
 static int find_hosts(struct replay *r, struct adv_err *err)
 {
     ADV_AUTO_DONE(adv_buf) text;
-    struct watcher_scan_stats stats;
     int rc = 0;
 
     adv_buf_init(&text, 1 << 20);
@@ -174,7 +183,7 @@ static int find_hosts(struct replay *r, struct adv_err *err)
     } else {
         if (r->o->node)
             add_name(r, r->o->node);
-        rc = scan(r, on_name, &stats, err);
+        rc = scan_names(r, err);
         if (rc == 0)
             rc = adv_hostlist_parse(r->hosts, "other[1-2]", err);
     }
@@ -247,12 +256,11 @@ static void send_state(struct replay *r, enum job_state state, bool full)
 
 static int begin(struct replay *r, struct adv_err *err)
 {
-    struct fleet_config cfg = { .lease_us = 2 * HORIZON_US, .log_detection = true };
+    struct fleet_config cfg = { .lease_us = FOREVER_US, .log_detection = true };
     struct event create = { .type = EV_CLUSTER_CREATE }, mode = { .type = EV_SET_MODE }, hello = { .type = EV_AGENT_HELLO };
     struct event telemetry = { .type = EV_TELEMETRY };
 
     policy_defaults(&cfg.policy);
-    cfg.policy.unlearned_silence_us = cfg.policy.suspicion_grace_us; /* the log is all there is: nothing more came */
     r->fleet = fleet_new(&cfg);
     if (!r->fleet)
         return no_memory(err);
@@ -286,17 +294,67 @@ static int begin(struct replay *r, struct adv_err *err)
     return r->oom || !the_attempt(r) ? no_memory(err) : 0;
 }
 
-/* Time goes on until nothing waits any more. */
-static void wait_for_decision(struct replay *r)
+static void tick_until(struct replay *r, int64_t until_us)
 {
-    int64_t until_us = r->now_us + HORIZON_US;
-
     for (int64_t at; !r->oom && (at = fleet_next_deadline(r->fleet)) && at <= until_us;) {
         struct event ev = { .type = EV_TICK };
         if (at > r->now_us)
             r->now_us = at;
         apply(r, &ev, 0);
     }
+}
+
+/* Time goes on until nothing waits any more. */
+static void wait_for_decision(struct replay *r)
+{
+    tick_until(r, r->now_us + HORIZON_US);
+}
+
+static bool silence_stands(const struct attempt *a)
+{
+    const struct anomaly *an;
+
+    DL_FOREACH (a->anomalies, an)
+        if (anomaly_of_rhythm(an) && an->kind == ANOMALY_HANG && an->status != ANOMALY_WITHDRAWN)
+            return true;
+    return false;
+}
+
+/* The log in the order and at the times in which it was written, as far as it tells. */
+static int read_log(struct replay *r, struct watcher_scan_stats *stats, struct adv_err *err)
+{
+    const struct watcher_scan_options o = { .stream = r->o->stream, .node = r->o->node, .explain = true, .fn = on_finding, .ctx = r };
+    ADV_AUTO(watcher_scan) s = NULL;
+    struct logclock clock;
+    int rc = watcher_scan_new(r->o->rules, &o, &s, err);
+
+    logclock_init(&clock, r->now_us);
+    r->sign_us = r->now_us;
+    for (size_t fed = 0, at = 0, n; rc == 0 && fed < r->len && !r->acted && !r->oom; at += n) {
+        const char *nl = at < r->len ? memchr(r->bytes + at, '\n', r->len - at) : NULL, *cr;
+        const struct attempt *a = the_attempt(r);
+        int64_t then_us = r->now_us;
+        n = nl ? (size_t) (nl - r->bytes) + 1 - at : r->len - at;
+        if (n > 0 && (cr = memchr(r->bytes + at, '\r', n))) /* a bar overwrites itself: each is a line */
+            n = (size_t) (cr - r->bytes) + 1 - at;
+        if (n > 0)
+            then_us = logclock_line(&clock, r->bytes + at, n);
+        if (n > 0 && then_us <= r->now_us && at - fed < PIECE_MAX)
+            continue; /* lines of one moment are one piece */
+        rc = watcher_scan_feed(s, fed, r->bytes + fed, at - fed, 0, r->now_us, err);
+        fed = at;
+        tick_until(r, then_us);
+        if (then_us > r->now_us)
+            r->now_us = then_us;
+        r->acted = a && a->advice && a->advice->desired == DESIRED_RESTARTED && job_state_running(a->state);
+    }
+    if (rc == 0) {
+        watcher_scan_finish(s, r->now_us);
+        *stats = *watcher_scan_stats(s);
+        r->silent = (the_attempt(r) && silence_stands(the_attempt(r))) ||
+                    (clock.step_us > 0 && r->now_us - r->sign_us > SILENCE_MIN_US && r->now_us - r->sign_us > SILENCE_STEPS * clock.step_us);
+    }
+    return rc;
 }
 
 /* ---- what came of it -------------------------------------------------------------------------------------------- */
@@ -327,11 +385,39 @@ static bool has_reason(const struct advice *ad, const char *code)
     return false;
 }
 
+/* What is held against a running attempt about which nothing is done: somebody is about to end it; it crawls; or it is silent
+ * and either its owner has to mend something or its log has shown the silence itself. */
+static const struct anomaly *standing(const struct replay *r, const struct attempt *a, enum anomaly_kind *ret_kind)
+{
+    const struct anomaly *an, *slow = NULL, *own = NULL, *silence = NULL;
+    bool silent = silence_stands(a);
+
+    if (!job_state_running(a->state) || a->finished_us)
+        return NULL;
+    DL_FOREACH (a->anomalies, an) {
+        if (an->status == ANOMALY_WITHDRAWN)
+            continue;
+        if (anomaly_on_purpose(an)) {
+            *ret_kind = an->kind;
+            return an;
+        }
+        if (an->kind == ANOMALY_STRAGGLER)
+            slow = an;
+        else if (an->retryable == RETRYABLE_NO && (!own || anomaly_weightier(an, own)))
+            own = an;
+        else if (anomaly_of_rhythm(an))
+            silence = an;
+    }
+    *ret_kind = slow && !(silent && own) ? ANOMALY_STRAGGLER : ANOMALY_HANG;
+    return silent && own ? own : slow ? slow : r->silent ? silence : NULL;
+}
+
 static void conclude(struct replay *r, const struct attempt *a, struct replay_verdict *v)
 {
     const struct advice *ad = a->advice;
     const struct anomaly *best = decide_best_anomaly(a), *an;
     bool acts = ad && ad->desired != DESIRED_NO_ACTION;
+    enum anomaly_kind kind = ANOMALY_CRASH;
 
     DL_FOREACH (a->anomalies, an) /* that the advice rests on, if there is one */
         if (ad && ad->anomaly_uid && adv_streq(str_or(an->uid), ad->anomaly_uid))
@@ -343,6 +429,7 @@ static void conclude(struct replay *r, const struct attempt *a, struct replay_ve
         adv_buf_init(&text, 1 << 20);
         (void) snprintf(v->notice_class, sizeof(v->notice_class), "%s", watcher_class_name(r->notice->fault_class));
         (void) snprintf(v->notice_rule, sizeof(v->notice_rule), "%s", r->notice->id);
+        v->notice_hang = r->notice->anomaly == WATCHER_ANOMALY_HANG;
         if (r->notice_hosts && adv_hostlist_count(r->notice_hosts) > 0 && adv_hostlist_format(r->notice_hosts, &text, NULL) == 0)
             v->notice_nodes = copy(r, text.data);
     }
@@ -353,11 +440,16 @@ static void conclude(struct replay *r, const struct attempt *a, struct replay_ve
         v->exclude_nodes = copy(r, ad->exclude_nodes);
         v->summary = copy(r, ad->summary);
     }
-    if (!best || (best->status != ANOMALY_CONFIRMED && !acts) || has_reason(ad, "had_finished"))
+    if (has_reason(ad, "had_finished"))
         return;
+    if (!best || (best->status != ANOMALY_CONFIRMED && !acts)) {
+        if (!(best = standing(r, a, &kind)))
+            return;
+        v->stands = true;
+    }
     v->anomaly = true;
-    v->on_purpose = has_reason(ad, "ended_on_purpose");
-    v->kind = best->kind;
+    v->on_purpose = has_reason(ad, "ended_on_purpose") || (v->stands && anomaly_on_purpose(best));
+    v->kind = v->stands ? kind : best->kind;
     v->retryable = best->retryable;
     (void) snprintf(v->fault_class, sizeof(v->fault_class), "%s", str_or(best->fault_class));
     (void) snprintf(v->rule, sizeof(v->rule), "%s", str_or(best->rule));
@@ -380,8 +472,12 @@ int replay_run(const struct replay_options *o, const char *bytes, size_t len, st
     if (rc == 0)
         rc = begin(&r, err);
     if (rc == 0)
-        rc = scan(&r, on_finding, &ret->stats, err);
+        rc = read_log(&r, &ret->stats, err);
     if (rc == 0) {
+        if (r.acted)
+            state = JOB_RUNNING;
+        else
+            fleet_nothing_more(r.fleet, the_attempt(&r), r.now_us);
         if (state == JOB_UNKNOWN)
             state = dies(the_attempt(&r)) ? JOB_FAILED : JOB_RUNNING;
         r.now_us += 1000000;
@@ -420,7 +516,9 @@ const char *replay_outcome(const struct replay_verdict *v)
 
 const char *replay_kind(const struct replay_verdict *v)
 {
-    if (!v->anomaly || v->on_purpose)
+    if (!v->anomaly)
+        return v->notice_hang ? "hang" : "none";
+    if (v->on_purpose)
         return "none";
     return v->kind == ANOMALY_HANG ? "hang" : v->kind == ANOMALY_STRAGGLER ? "straggler" : "crash";
 }

@@ -42,6 +42,7 @@ struct replay_verdict {
     char fault_class[32];
     char rule[96]; /* "" when only the scheduler's state says so */
     enum retryable retryable;
+    bool stands; /* of a running attempt: it is suspected, and too little is known to do anything about it */
     bool on_purpose; /* ended by a person, a limit or the scheduler: the class says by which, and nothing is wrong */
     char *nodes; /* host list of those blamed; NULL for none. Owned. */
     char *ranks; /* owned */
@@ -57,6 +58,7 @@ struct replay_verdict {
      * for nothing. Nothing is done about it. */
     char notice_class[32];
     char notice_rule[96];
+    bool notice_hang; /* something stands still */
     char *notice_nodes; /* owned */
     size_t n_consequences;      /* further faults in the log, of less weight */
     struct watcher_scan_stats stats;

@@ -53,7 +53,9 @@ static void fill_signature(struct watcher_report *r, const struct watcher_findin
     (void) adv_hex(f->sha256, sizeof(f->sha256), r->sha);
     if (f->rank >= 0)
         (void) snprintf(r->ranks, sizeof(r->ranks), "%d", f->rank);
-    ev->u.finding.anomaly = rule->anomaly == WATCHER_ANOMALY_HANG ? ANOMALY_HANG : ANOMALY_CRASH;
+    ev->u.finding.anomaly = rule->anomaly == WATCHER_ANOMALY_HANG      ? ANOMALY_HANG :
+                            rule->anomaly == WATCHER_ANOMALY_STRAGGLER ? ANOMALY_STRAGGLER :
+                                                                         ANOMALY_CRASH;
     ev->u.finding.rule = r->rule;
     ev->u.finding.rules_version = r->version;
     ev->u.finding.fault_class = r->fault_class;

@@ -46,7 +46,7 @@ static const char *const class_words[] = { "unknown",           "gpu_hardware", 
                                            "node_failure",      "application_bug", "configuration",
                                            "transient_service", "preemption",      "time_limit",
                                            "user_cancel",       "interference" };
-static const char *const anomaly_words[] = { "crash", "hang" };
+static const char *const anomaly_words[] = { "crash", "hang", "straggler" };
 static const char *const retryable_words[] = { "maybe", "yes", "no" };
 static const char *const blames_words[] = { "none", "node", "reporter" };
 static const char *const unit_words[] = { "item", "step", "epoch" };

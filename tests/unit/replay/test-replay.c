@@ -209,6 +209,47 @@ Test(replay, node_logs, .timeout = 60)
     cr_expect_str_eq(v.notice_nodes, "n7");
 }
 
+/* What a log's own times say. */
+Test(replay, times_in_the_log, .timeout = 60)
+{
+    ADV_AUTO(watcher_rules) rules = shipped();
+    ADV_AUTO_DONE(adv_buf) slow;
+    const enum watcher_scope app = WATCHER_SCOPE_APPLICATION;
+
+    /* other lines come, hours long, and none of progress: it stands still, and that is all that is known */
+    judge(rules, app, NULL, JOB_UNKNOWN, STEP("40") "[2024-01-01 10:00:00] still running\n[2024-01-01 12:00:00] still running\n",
+          "hang", "NO_ACTION");
+    judge(rules, app, NULL, JOB_UNKNOWN, STEP("40") "[2024-01-01 10:00:00] still running\n[2024-01-01 10:10:00] still running\n",
+          "none", "NO_ACTION");
+    judge(rules, app, NULL, JOB_UNKNOWN,
+          STEP("40") "[2024-01-01 10:00:00] still running\n[...]\n[2024-01-01 12:00:00] still running\n", "none", "NO_ACTION");
+    judge(rules, app, NULL, JOB_UNKNOWN,
+          STEP("40") "[2024-01-01 10:00:00] still running\n[2024-01-01 12:00:00] still running\n" STEP("41") STEP("42"), "none",
+          "NO_ACTION");
+    /* it would have been interrupted before the last line came */
+    judge(rules, app, NULL, JOB_UNKNOWN,
+          STEP("40") "[2024-01-01 10:00:00] a\n" ECC "[2024-01-01 12:00:00] still running\n" STEP("41") STEP("42"),
+          "crash", "RESTART_EXCLUDING_NODES");
+    /* the pace that the program tells */
+    adv_buf_init(&slow, 1 << 20);
+    for (int i = 0; i < 400; i++)
+        cr_assert_eq(adv_buf_appendf(&slow, " iteration %d/ 500 | consumed samples: 9 | elapsed time per iteration (ms): %d.0 |\n", i,
+                                     i < 250 ? 20000 + i % 3 * 100 : 35000 + i % 3 * 100), 0);
+    judge(rules, app, NULL, JOB_UNKNOWN, slow.data, "straggler", "NO_ACTION");
+}
+
+/* Nothing is done about it, yet it is told. */
+Test(replay, what_stands, .timeout = 60)
+{
+    ADV_AUTO(watcher_rules) rules = shipped();
+    const enum watcher_scope app = WATCHER_SCOPE_APPLICATION, node = WATCHER_SCOPE_NODE;
+
+    judge(rules, app, NULL, JOB_UNKNOWN, STEP("40") "rank 5 is a straggler: 1.4 times the median\n", "straggler", "NO_ACTION");
+    judge(rules, app, NULL, JOB_UNKNOWN, "Received preemption notice, saving and leaving\n", "none", "NO_ACTION");
+    judge(rules, app, NULL, JOB_UNKNOWN, STEP("40") "socket.gaierror: [Errno -2] Name or service not known\n", "hang", "NO_ACTION");
+    judge(rules, node, "n7", JOB_UNKNOWN, "INFO: task python:24916 blocked for more than 120 seconds.\n", "hang", "NO_ACTION");
+}
+
 Test(replay, bad_host_list)
 {
     ADV_AUTO(watcher_rules) rules = shipped();
