@@ -669,12 +669,26 @@ static int seen_before(const struct turn *t, const struct event *ev, struct adv_
     return adv_err_set_reason(err, ADV_ALREADY_EXISTS, "REQUEST_ID_REUSED", "request_id: it was used for another request");
 }
 
+static int apply_one(struct turn *t, struct turn_event *te)
+{
+    struct turn_order *order = te->order;
+    int r;
+
+    if (order && order->code)
+        return adv_err_set_reason(&te->err, order->code, order->reason, "what came before it was refused");
+    r = seen_before(t, &te->ev, &te->err);
+    if (r == 0)
+        r = fleet_apply(t->fleet, &te->ev, &t->intents, &te->err);
+    if (r < 0 && order)
+        *order = (struct turn_order) { te->err.code, te->err.reason };
+    return r;
+}
+
 static void apply_queue(struct turn *t)
 {
     int64_t now_us = adv_wall_us(), mono_us = adv_boot_us();
     uint8_t seed[sizeof(t->queue->ev.seed)];
     size_t n = 0;
-    int r;
 
     intents_init(&t->intents);
     if (adv_random(seed, sizeof(seed), NULL) < 0)
@@ -686,10 +700,7 @@ static void apply_queue(struct turn *t)
         te->ev.now_us = now_us;
         te->ev.mono_us = mono_us;
         memcpy(te->ev.seed, seed, sizeof(seed));
-        r = seen_before(t, &te->ev, &te->err);
-        if (r == 0)
-            r = fleet_apply(t->fleet, &te->ev, &t->intents, &te->err);
-        te->failed = r < 0;
+        te->failed = apply_one(t, te) < 0;
     }
 }
 

@@ -26,10 +26,18 @@ struct turn_event;
 /* @err is NULL when the event took effect and is durable. Owner of @te again: the callback. */
 typedef void (*turn_done_cb)(struct turn_event *te, const struct adv_err *err);
 
+/* Events of one peer, of which several may wait: when one of them was refused, none that is still waiting takes effect. Zero
+ * at first. */
+struct turn_order {
+    enum adv_code code; /* ADV_OK: none was refused */
+    const char *reason;
+};
+
 /* An event with a request id that was carried out before (24 h) succeeds and changes nothing; with another hash it
  * fails with -ADV_ALREADY_EXISTS, REQUEST_ID_REUSED. */
 struct turn_event {
     struct event ev;       /* now_us and mono_us are filled by the turn */
+    struct turn_order *order; /* NULL, or the caller's until the callback */
     turn_done_cb done;     /* never NULL; called from the loop (only after turn_stop() from within turn_submit()) */
     struct adv_err err;    /* the turn's */
     bool failed;           /* the turn's */

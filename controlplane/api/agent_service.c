@@ -36,8 +36,10 @@ struct agent_session {
     unsigned n_revocations; /* of its cluster, when its certificate was last compared with them */
     struct agent_group *group; /* NULL: its cluster is not known before Hello */
     struct agent_push *push; /* its log stream */
+    bool to_flush;
     struct agent_session *prev, *next;
     struct agent_session *group_prev, *group_next;
+    struct agent_session *flush_prev, *flush_next;
 };
 
 /* A log stream lives as long as its session, and a session has one: what an older one still has on its way would read as
@@ -69,6 +71,7 @@ struct agent_group {
 struct session_ctx {
     struct api *api;
     struct api_call *call; /* NULL once closed */
+    struct turn_order order;
     unsigned refs;
 };
 
@@ -78,7 +81,7 @@ static void ctx_unref(struct session_ctx *x)
         free(x);
 }
 
-/* The event borrows its texts from the message, which lives as long as the call: so it holds the call. */
+/* An event that borrows its texts from the message, which lives as long as the call, needs the call to be held. */
 struct ctx_event {
     struct turn_event te;
     struct session_ctx *x;
@@ -87,11 +90,23 @@ struct ctx_event {
     void *arg;
 };
 
+/* What the callbacks of this turn bring about is told when all have come: agent_service_changed(). */
+static void flush_later(struct session_ctx *x)
+{
+    struct agent_session *as = x->call ? x->call->user : NULL; /* a session_slot's first member */
+
+    if (!as || as->to_flush)
+        return;
+    as->to_flush = true;
+    DL_APPEND2(x->api->to_flush, as, flush_prev, flush_next);
+}
+
 static void ctx_event_done(struct turn_event *te, const struct adv_err *err)
 {
     struct ctx_event *e = ADV_CONTAINER_OF(te, struct ctx_event, te);
 
     e->cb(e->arg, &te->ev, err);
+    flush_later(e->x);
     if (e->call)
         e->call->ops->unref(e->call);
     ctx_unref(e->x);
@@ -121,6 +136,8 @@ static void op_submit(void *ctx, const struct event *ev, session_event_cb cb, vo
     }
     x->refs++;
     *e = (struct ctx_event) { .te = { .ev = *ev, .done = ctx_event_done }, .x = x, .call = x->call, .cb = cb, .arg = arg };
+    if (ev->type != EV_AGENT_GONE) /* that it is gone is so whatever it said */
+        e->te.order = &x->order;
     if (e->call)
         e->call->ops->ref(e->call);
     if (ev->type == EV_AGENT_HELLO && x->api->owner && handoff_needed(x->api, ev->cluster))
@@ -237,6 +254,13 @@ static void leave_group(struct api *api, struct agent_session *as)
     drop_group(api, as->group);
 }
 
+static void drop_flush(struct api *api, struct agent_session *as)
+{
+    if (as->to_flush)
+        DL_DELETE2(api->to_flush, as, flush_prev, flush_next);
+    as->to_flush = false;
+}
+
 static bool crowded(const struct api *api, const struct api_call *call)
 {
     const struct agent_group *g = call->caller.authenticated ? find_group(api, call->caller.cluster) : NULL;
@@ -325,7 +349,7 @@ static void session_open(struct api_call *call)
     } else if (!slot || !x || adv_uuid_v7(adv_wall_us(), id, &err) < 0) {
         (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
     } else {
-        *x = (struct session_ctx) { api, call, 1 };
+        *x = (struct session_ctx) { .api = api, .call = call, .refs = 1 };
         slot->as.session = session_new(&cfg, &ops, x);
         if (!slot->as.session)
             (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
@@ -401,6 +425,7 @@ static void session_closed(struct api_call *call, bool cancelled)
     if (slot->as.push)
         push_end(slot->as.push, ADV_FAILED_PRECONDITION, "SESSION_NOT_LIVE", "the session of this log stream has ended");
     DL_DELETE(call->api->sessions, &slot->as);
+    drop_flush(call->api, &slot->as);
     leave_group(call->api, &slot->as);
     call->api->n_sessions--;
     slot->ctx->call = NULL;
@@ -621,8 +646,13 @@ void agent_service_changed(struct api *api)
     const struct change *ch;
     const char *cluster = NULL;
     struct agent_group *g, *next;
+    struct agent_session *as;
     bool gone;
 
+    while ((as = api->to_flush)) {
+        drop_flush(api, as);
+        session_flush(as->session);
+    }
     api->told_seq = log->last;
     for (; (ch = watchlog_after(log, seq, &gone)); seq = ch->seq) {
         if (ch->cluster == cluster)

@@ -164,6 +164,7 @@ struct api {
     uv_timer_t tick;
     struct turn_observer observer;
     struct agent_session *sessions; /* agent_service.c */
+    struct agent_session *to_flush; /* agent_service.c: of these, who has something to say after the callbacks of a turn */
     struct agent_group *groups;     /* agent_service.c: sessions and log streams by cluster */
     uint64_t told_seq;              /* newest change that sessions heard of */
     size_t n_arriving;              /* sessions that are being admitted */

@@ -6,7 +6,8 @@
  *   HELLO    (stored)                 ACTIVE or STANDBY, Welcome is sent
  *   ACTIVE   Heartbeat                lease extended, HeartbeatAck; one without an epoch extends nothing
  *   ACTIVE   Pull                     answered now or when there is something
- *   ACTIVE   numbered message         event; Ack once durable
+ *   ACTIVE   numbered message         event; Ack once durable. Several *flights* may be under way: small messages, whose
+ *                                     texts are copied. Any other message waits until all have landed
  *   STANDBY  Heartbeat                takes the lease if it is free (then ACTIVE), else HeartbeatAck without grant
  *   STANDBY  anything else            ends the call: a standby has nothing to tell
  *
@@ -37,6 +38,9 @@
 #define FOCUS_FOR_MS     600000
 #define EPOCH_MAX        (UINT64_C(1) << 62) /* far below where a term or counter would wrap */
 #define TICK_US          1000000 /* session_tick() comes this often */
+#define FLIGHTS_MAX      16 /* more save little in a transaction */
+#define FLIGHTS_BYTES    (16 << 10) /* of their texts; one alone may have more */
+#define FLIGHT_TEXTS     4
 
 enum session_state { SESSION_NEW, SESSION_HELLO, SESSION_ACTIVE, SESSION_STANDBY, SESSION_ENDED };
 
@@ -75,7 +79,20 @@ struct session {
     const Advisor__V1__SessionRequest *msg; /* under way */
     struct adv_arena event_arena;           /* arrays of the event under way */
     unsigned outstanding;                   /* callbacks to come */
+    unsigned flights;                       /* of these */
+    size_t flight_bytes;
+    bool msg_waits;                         /* for the flights */
+    bool full;                              /* next() waits for a flight */
+    uint64_t ack_seq;                       /* to be told by session_flush(); 0: nothing */
     bool closed;
+};
+
+/* A small numbered message whose event is under way: the event's texts live here. */
+struct flight {
+    struct session *s;
+    uint64_t seq;
+    size_t bytes;
+    char texts[];
 };
 
 int64_t session_wall_us(int64_t wall_ms)
@@ -188,24 +205,26 @@ static struct event base_event(const struct session *s, enum event_type type)
     return (struct event) { .type = type, .cluster = s->cluster, .principal = s->principal };
 }
 
-/* The message is done with: ask for the next. */
+/* The message is done with: ask for the next, if there is room for it. */
 static void next_message(struct session *s)
 {
     s->msg = NULL;
     adv_arena_done(&s->event_arena);
     adv_arena_init(&s->event_arena, ARENA_BYTES);
-    if (s->state != SESSION_ENDED && !s->closed)
+    s->full = s->flights >= FLIGHTS_MAX || s->flight_bytes >= FLIGHTS_BYTES;
+    if (!s->full && s->state != SESSION_ENDED && !s->closed)
         s->ops->next(s->ctx);
 }
 
 /* ---- to the agent ----------------------------------------------------------------------------------------------- */
 
-static void send_ack(struct session *s)
+static void send_ack(struct session *s, uint64_t seq)
 {
     Advisor__V1__SessionResponse m = ADVISOR__V1__SESSION_RESPONSE__INIT;
     Advisor__V1__Ack ack = ADVISOR__V1__ACK__INIT;
 
-    ack.durable_through_seq = s->msg_seq;
+    s->ack_seq = 0;
+    ack.durable_through_seq = seq;
     m.message_case = ADVISOR__V1__SESSION_RESPONSE__MESSAGE_ACK;
     m.ack = &ack;
     s->ops->send(s->ctx, &m);
@@ -428,6 +447,12 @@ static void send_focus(struct session *s, struct cluster *c)
     m.message_case = ADVISOR__V1__SESSION_RESPONSE__MESSAGE_FOCUS;
     m.focus = &f;
     s->ops->send(s->ctx, &m);
+}
+
+void session_flush(struct session *s)
+{
+    if (s->ack_seq && s->state != SESSION_ENDED && !s->closed)
+        send_ack(s, s->ack_seq);
 }
 
 void session_changed(struct session *s)
@@ -732,9 +757,83 @@ static void numbered_cb(void *arg, const struct event *ev, const struct adv_err 
 
     if (!event_done(s, err))
         return;
-    send_ack(s);
-    if (ev->type == EV_STATE_UPDATE && ev->u.state.ret_resync)
+    send_ack(s, s->msg_seq);
+    if (ev->u.state.ret_resync)
         send_resync(s, "digest mismatch");
+    next_message(s);
+}
+
+static void handle(struct session *s, const Advisor__V1__SessionRequest *msg);
+
+static void landed_cb(void *arg, const struct event *ev, const struct adv_err *err)
+{
+    struct flight *fl = arg;
+    struct session *s = fl->s;
+    uint64_t seq = fl->seq;
+
+    (void) ev;
+    s->flights--;
+    s->flight_bytes -= fl->bytes;
+    free(fl);
+    if (!event_done(s, err))
+        return;
+    s->ack_seq = seq;
+    if (s->full) {
+        next_message(s);
+    } else if (s->msg_waits && !s->flights) {
+        s->msg_waits = false;
+        session_flush(s);
+        handle(s, s->msg);
+    }
+}
+
+/* Where @ev has texts of its message. */
+static size_t message_texts(struct event *ev, const char **ret[FLIGHT_TEXTS])
+{
+    size_t n = 0;
+
+    if (ev->type == EV_ADVICE_STATUS) {
+        ret[n++] = &ev->u.status.advice_name;
+        ret[n++] = &ev->u.status.detail;
+    } else if (ev->type == EV_ACTION) {
+        ret[n++] = &ev->u.action.advice_name;
+        ret[n++] = &ev->u.action.read_before;
+        ret[n++] = &ev->u.action.reason;
+        ret[n++] = &ev->u.action.detail;
+    } else if (ev->type == EV_TELEMETRY) {
+        ret[n++] = &ev->u.telemetry.job_id;
+        ret[n++] = &ev->u.telemetry.reason;
+    }
+    return n;
+}
+
+/* Submits @ev without holding the message. */
+static void take_off(struct session *s, struct event *ev)
+{
+    const char **texts[FLIGHT_TEXTS];
+    size_t n = message_texts(ev, texts), bytes = sizeof(struct flight);
+    struct flight *fl;
+    char *at;
+
+    for (size_t i = 0; i < n; i++)
+        bytes += strlen(str_or(*texts[i])) + 1;
+    fl = malloc(bytes);
+    if (!fl) {
+        refuse(s, ADV_RESOURCE_EXHAUSTED, "NO_MEMORY", "no memory for message %llu", (unsigned long long) s->msg_seq);
+        return;
+    }
+    *fl = (struct flight) { s, s->msg_seq, bytes };
+    at = fl->texts;
+    for (size_t i = 0; i < n; i++) {
+        size_t len = strlen(str_or(*texts[i])) + 1;
+        memcpy(at, str_or(*texts[i]), len);
+        *texts[i] = at;
+        at += len;
+    }
+    s->flights++;
+    s->flight_bytes += bytes;
+    s->outstanding++;
+    s->ops->submit(s->ctx, ev, landed_cb, fl);
     next_message(s);
 }
 
@@ -911,7 +1010,35 @@ static void on_numbered(struct session *s, const Advisor__V1__SessionRequest *ms
                (int) msg->message_case);
         return;
     }
-    submit(s, &ev, numbered_cb);
+    if (ev.type == EV_STATE_UPDATE)
+        submit(s, &ev, numbered_cb);
+    else
+        take_off(s, &ev);
+}
+
+static bool is_small(const Advisor__V1__SessionRequest *msg)
+{
+    return msg->message_case == ADVISOR__V1__SESSION_REQUEST__MESSAGE_ADVICE_STATUS ||
+           msg->message_case == ADVISOR__V1__SESSION_REQUEST__MESSAGE_ACTION ||
+           msg->message_case == ADVISOR__V1__SESSION_REQUEST__MESSAGE_TELEMETRY;
+}
+
+static void handle(struct session *s, const Advisor__V1__SessionRequest *msg)
+{
+    switch (msg->message_case) {
+    case ADVISOR__V1__SESSION_REQUEST__MESSAGE_HELLO:
+        on_hello(s, msg->hello);
+        break;
+    case ADVISOR__V1__SESSION_REQUEST__MESSAGE_HEARTBEAT:
+        on_heartbeat(s, msg->heartbeat);
+        break;
+    case ADVISOR__V1__SESSION_REQUEST__MESSAGE_PULL:
+        on_pull(s, msg->pull);
+        break;
+    default:
+        on_numbered(s, msg);
+        break;
+    }
 }
 
 void session_message(struct session *s, const Advisor__V1__SessionRequest *msg)
@@ -934,20 +1061,9 @@ void session_message(struct session *s, const Advisor__V1__SessionRequest *msg)
         refuse(s, ADV_FAILED_PRECONDITION, "NOT_LEASE_HOLDER", "another agent of cluster %s holds the lease", s->cluster);
         return;
     }
-    switch (msg->message_case) {
-    case ADVISOR__V1__SESSION_REQUEST__MESSAGE_HELLO:
-        on_hello(s, msg->hello);
-        break;
-    case ADVISOR__V1__SESSION_REQUEST__MESSAGE_HEARTBEAT:
-        on_heartbeat(s, msg->heartbeat);
-        break;
-    case ADVISOR__V1__SESSION_REQUEST__MESSAGE_PULL:
-        on_pull(s, msg->pull);
-        break;
-    default:
-        on_numbered(s, msg);
-        break;
-    }
+    s->msg_waits = s->flights && !is_small(msg);
+    if (!s->msg_waits)
+        handle(s, msg);
 }
 
 void session_tick(struct session *s)
@@ -958,7 +1074,7 @@ void session_tick(struct session *s)
     if (s->ticked_mono_us && late_us > TICK_US / 2)
         s->heard_mono_us += late_us;
     s->ticked_mono_us = now_us;
-    if (s->state == SESSION_ENDED || s->closed || s->msg)
+    if (s->state == SESSION_ENDED || s->closed || s->msg || s->flights)
         return;
     if (now_us - s->heard_mono_us > (int64_t) s->silence_timeout_ms * 1000)
         refuse(s, ADV_DEADLINE_EXCEEDED, "AGENT_SILENT", "nothing heard for %u ms", s->silence_timeout_ms);

@@ -6,8 +6,10 @@
  * the fleet and messages for the agent come out through `struct session_ops`. proto/advisor/v1/agent_service.proto tells
  * the protocol.
  *
- * One message is handled at a time: the caller gives the next one only after session_ops.next() was called, so the
- * event made of a message may borrow its texts until it is done, and a slow store pushes back to the agent.
+ * The caller gives the next message only after session_ops.next() was called. Of what tells of one thing (statuses,
+ * actions, telemetry) a session has several under way, so that one transaction takes them; they are copied, within bounds.
+ * Everything else waits for what came before it and is alone, so its event may borrow the message's texts until it is done.
+ * Either way order holds, and a slow store pushes back to the agent.
  *
  * Thread: loop thread.  Blocks: no. */
 
@@ -21,7 +23,8 @@ typedef void (*session_event_cb)(void *arg, const struct event *ev, const struct
 typedef void (*session_read_cb)(void *arg, const struct adv_err *err);
 
 struct session_ops {
-    /* Applies a copy of @ev and calls @cb when it is durable (never before this returns), or @err says why not. */
+    /* Applies a copy of @ev and calls @cb when it is durable (never before this returns), or @err says why not. Events are
+     * applied in the order of these calls; when one fails, those submitted before its @cb fail too, EV_AGENT_GONE excepted. */
     void (*submit)(void *ctx, const struct event *ev, session_event_cb cb, void *arg);
     /* Calls @cb when memory equals the store. May call at once. */
     void (*read)(void *ctx, session_read_cb cb, void *arg);
@@ -58,6 +61,9 @@ void session_close(struct session *s, const char *why);
 
 /* One message of the agent. Valid until next(). */
 void session_message(struct session *s, const Advisor__V1__SessionRequest *msg);
+
+/* After the callbacks of a turn: acknowledges, once, all that became durable with it. */
+void session_flush(struct session *s);
 
 /* Something was committed: answers a waiting Pull, tells a new mode, a new focus. */
 void session_changed(struct session *s);

@@ -13,6 +13,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+#define PENDING_MAX 32 /* more than a session may have under way, and a goodbye */
+
 struct world {
     struct fleet *fleet;
     int64_t now_us;
@@ -23,7 +25,8 @@ struct peer {
     struct world *w;
     struct session *session;
     bool ended, ready;
-    struct { struct event ev; session_event_cb cb; void *arg; bool set; } pending;
+    struct { struct event ev; session_event_cb cb; void *arg; } pending[PENDING_MAX];
+    unsigned n_pending;
 };
 
 /* What turn.c does after applying: number the changes. */
@@ -53,28 +56,42 @@ static int apply(struct world *w, struct event *ev, struct adv_err *err)
     return r;
 }
 
+static bool is_small(enum event_type type)
+{
+    return type == EV_ADVICE_STATUS || type == EV_ACTION || type == EV_TELEMETRY;
+}
+
 static void op_submit(void *ctx, const struct event *ev, session_event_cb cb, void *arg)
 {
     struct peer *p = ctx;
 
-    if (p->pending.set)
-        abort(); /* one at a time, by contract */
-    p->pending.ev = *ev;
-    p->pending.cb = cb;
-    p->pending.arg = arg;
-    p->pending.set = true;
+    if (p->n_pending == PENDING_MAX)
+        abort(); /* a bounded number, by contract */
+    for (unsigned i = 0; i < p->n_pending; i++)
+        if (!is_small(p->pending[i].ev.type) || !(is_small(ev->type) || ev->type == EV_AGENT_GONE))
+            abort(); /* all others alone */
+    p->pending[p->n_pending].ev = *ev;
+    p->pending[p->n_pending].cb = cb;
+    p->pending[p->n_pending++].arg = arg;
 }
 
+/* A turn, or several; what comes after a refused event is refused. */
 static void run_pending(struct peer *p)
 {
     struct adv_err err = { 0 };
+    int r = 0;
 
-    while (p->pending.set) {
-        struct event ev = p->pending.ev;
-        int r = apply(p->w, &ev, &err);
-        p->pending.set = false;
-        p->pending.cb(p->pending.arg, &ev, r < 0 ? &err : NULL);
+    while (p->n_pending) {
+        struct event ev = p->pending[0].ev;
+        session_event_cb cb = p->pending[0].cb;
+        void *arg = p->pending[0].arg;
+        memmove(&p->pending[0], &p->pending[1], --p->n_pending * sizeof(p->pending[0]));
+        if (r == 0 || ev.type == EV_AGENT_GONE)
+            r = apply(p->w, &ev, &err);
+        cb(arg, &ev, r < 0 ? &err : NULL);
     }
+    if (p->session)
+        session_flush(p->session);
 }
 
 static void op_read(void *ctx, session_read_cb cb, void *arg)
@@ -134,8 +151,8 @@ static void open_session(struct peer *p)
 static void close_session(struct peer *p)
 {
     session_close(p->session, "end of input");
+    p->session = NULL; /* freed with its last event */
     run_pending(p);
-    p->session = NULL;
 }
 
 /* What must hold whatever was said. */
@@ -196,7 +213,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             !p->ended) {
             p->ready = false;
             session_message(p->session, (const void *) msg);
-            run_pending(p);
+            if (!p->ready || p->ended || size % 3 == 0 || !p->n_pending || !is_small(p->pending[0].ev.type))
+                run_pending(p); /* else the next message finds it under way */
         }
         data += n;
         size -= n;

@@ -229,6 +229,28 @@ Test(turn, an_event_that_is_refused_fails_alone)
     cr_assert_eq(d.code, 0);
 }
 
+/* In the same turn and in the next; others are not concerned. */
+Test(turn, after_a_refused_one_none_of_its_order_takes_effect)
+{
+    struct turn_order one = { 0 }, other = { 0 };
+    struct { const char *cluster; struct turn_order *order; int code; } rows[] = {
+        { "a", &one, 0 },           { "a", &one, ADV_ALREADY_EXISTS }, { "b", &one, ADV_ALREADY_EXISTS },
+        { "c", &other, 0 },         { "d", NULL, 0 },                  { "e", &one, ADV_ALREADY_EXISTS },
+        { "f", &other, 0 },
+    };
+    struct probe p[ADV_ARRAY_LEN(rows)], late;
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(rows); i++)
+        submit(&p[i], EV_CLUSTER_CREATE, rows[i].cluster)->te.order = rows[i].order;
+    (void) uv_run(&loop, UV_RUN_NOWAIT); /* the turn begins */
+    submit(&late, EV_CLUSTER_CREATE, "g")->te.order = &one;
+    wait_for(&late.called);
+    for (size_t i = 0; i < ADV_ARRAY_LEN(rows); i++)
+        cr_assert(p[i].code == rows[i].code && p[i].order == i + 1, "%zu: %d", i, p[i].code);
+    cr_assert_eq(late.code, ADV_ALREADY_EXISTS);
+    cr_assert_eq(HASH_COUNT(turn_fleet(t)->clusters), 4);
+}
+
 Test(turn, many_events_are_several_turns)
 {
     static struct probe p[1100];
