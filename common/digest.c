@@ -5,10 +5,21 @@
 #include "common/digest.h"
 
 #include <openssl/evp.h>
+#include <pthread.h>
 
 static int refused(struct adv_err *err)
 {
     return adv_err_set(err, ADV_INTERNAL, "sha256: crypto library refused");
+}
+
+/* EVP_sha256() is looked for in the library's tables, under locks, at every use: for a short text that costs more than its
+ * hash. Found once it is kept for the life of the process. */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static EVP_MD *sha256;
+
+static void find(void)
+{
+    sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
 }
 
 int adv_sha256_init(struct adv_sha256 *h, struct adv_err *err)
@@ -16,9 +27,10 @@ int adv_sha256_init(struct adv_sha256 *h, struct adv_err *err)
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();
 
     h->ctx_ = NULL;
+    (void) pthread_once(&once, find);
     if (!ctx)
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "sha256: no memory");
-    if (EVP_DigestInit_ex(ctx, EVP_sha256(), NULL) != 1) {
+    if (EVP_DigestInit_ex(ctx, sha256 ? sha256 : EVP_sha256(), NULL) != 1) {
         EVP_MD_CTX_free(ctx);
         return refused(err);
     }

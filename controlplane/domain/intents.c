@@ -208,6 +208,21 @@ bool audit_detail_hash(const char *salt, const char *detail, char ret_hex[ADV_SH
     return true;
 }
 
+/* " <length>:<text>" */
+static void put_field(struct adv_buf *b, const char *text)
+{
+    size_t len = strlen(text), n = len;
+    char head[24], *p = head + sizeof(head);
+
+    *--p = ':';
+    do
+        *--p = (char) ('0' + n % 10);
+    while (n /= 10);
+    *--p = ' ';
+    (void) adv_buf_append(b, p, (size_t) (head + sizeof(head) - p));
+    (void) adv_buf_append(b, text, len);
+}
+
 bool audit_hash(const struct audit_row *r, char ret_hex[ADV_SHA256_HEX_SIZE])
 {
     const char *fields[] = { r->cluster, r->prev_hash, r->principal, r->verb, r->subject, r->event_id, r->detail_hash };
@@ -218,7 +233,7 @@ bool audit_hash(const struct audit_row *r, char ret_hex[ADV_SHA256_HEX_SIZE])
     (void) adv_buf_appendf(&b, "%llu %lld %lld", (unsigned long long) r->seq, (long long) r->observe_us,
                            (long long) r->record_us);
     for (size_t i = 0; i < ADV_ARRAY_LEN(fields); i++)
-        (void) adv_buf_appendf(&b, " %zu:%s", strlen(str_or(fields[i])), str_or(fields[i]));
+        put_field(&b, str_or(fields[i]));
     if (adv_buf_error(&b) || adv_sha256(b.data, b.len, raw, NULL) < 0)
         return false;
     (void) adv_hex(raw, sizeof(raw), ret_hex);
