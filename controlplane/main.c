@@ -123,6 +123,7 @@ static void on_stop(uv_signal_t *h, int signum)
         _exit(128 + signum);
     d->stopping = true;
     (void) uv_timer_stop(&d->calm);
+    store_set_wake(d->store, NULL, NULL);
     adv_info("main", "stopping", ADV_FI("signal", signum));
     api_stop(d->api);
     serve_stop(d->serve, (int) values(d)->stop_grace_ms, serve_stopped, d);
@@ -269,6 +270,11 @@ static int write_port(const struct daemon *d, struct adv_err *err)
     return 0;
 }
 
+static void wake_loop(void *arg)
+{
+    rpc_server_wake(arg);
+}
+
 static int start(struct daemon *d, struct adv_err *err)
 {
     const struct advisord_config *c = values(d);
@@ -321,6 +327,7 @@ static int start(struct daemon *d, struct adv_err *err)
         (r = set_enrol(d, err)) < 0 ||
         (r = serve_new(d->loop, d->api, d->auth, &quota, &rc, &d->serve, err)) < 0 || (r = write_port(d, err)) < 0)
         return r;
+    store_set_wake(d->store, wake_loop, serve_server(d->serve));
     return 0;
 }
 

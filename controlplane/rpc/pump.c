@@ -59,6 +59,14 @@ static struct rpc_pump *the_pump;
 
 /* ---- the watcher thread ----------------------------------------------------------------------------------------- */
 
+void rpc_pump_wake(struct rpc_pump *p)
+{
+    if (atomic_exchange(&p->posted, true))
+        return; /* a tag is on its way: what the caller did before this is seen after it */
+    RPC_TAG_GIVE(&p->wake_tag);
+    (void) grpc_call_start_batch(p->wake_call, NULL, 0, &p->wake_tag, NULL);
+}
+
 static void *watch(void *arg)
 {
     struct rpc_pump *p = arg;
@@ -71,10 +79,7 @@ static void *watch(void *arg)
             continue;
         if (ev.data.fd == p->quit_fd)
             return NULL; /* else the loop's descriptor, or somebody is held back until the next turn */
-        if (!atomic_exchange(&p->posted, true)) {
-            RPC_TAG_GIVE(&p->wake_tag);
-            (void) grpc_call_start_batch(p->wake_call, NULL, 0, &p->wake_tag, NULL);
-        }
+        rpc_pump_wake(p);
     }
 }
 

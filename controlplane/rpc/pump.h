@@ -36,6 +36,10 @@ grpc_completion_queue *rpc_pump_cq(const struct rpc_pump *p);
 void rpc_pump_add(struct rpc_pump *p, struct rpc_pumped *m);
 void rpc_pump_remove(struct rpc_pump *p, struct rpc_pumped *m);
 
+/* Makes the loop turn, as an event of one of its descriptors would, without the thread that watches these.
+ * Thread: any, while the pump is held. */
+void rpc_pump_wake(struct rpc_pump *p);
+
 /* Works off events until *@flag. Blocks: until then. */
 void rpc_pump_wait(struct rpc_pump *p, const bool *flag);
 

@@ -130,6 +130,10 @@ void rpc_server_stop(struct rpc_server *srv, int grace_ms, void (*stopped)(void 
 /* Only after @stopped (or for NULL). Returns NULL. */
 struct rpc_server *rpc_server_free(struct rpc_server *srv);
 
+/* Makes the loop turn now, sooner than uv_async_send() would: the server's loop waits in core.
+ * Thread: any, before rpc_server_stop(). */
+void rpc_server_wake(struct rpc_server *srv);
+
 /* The port of the @i-th listen address; 0 for unix sockets and past the end. */
 int rpc_server_port(const struct rpc_server *srv, size_t i);
 

@@ -586,6 +586,11 @@ int rpc_server_new(uv_loop_t *loop, const struct rpc_config *config, const struc
 
 /* ---- questions ---- */
 
+void rpc_server_wake(struct rpc_server *srv)
+{
+    rpc_pump_wake(srv->pump);
+}
+
 int rpc_server_port(const struct rpc_server *srv, size_t i)
 {
     return i < srv->n_listen ? srv->ports[i] : 0;

@@ -50,6 +50,7 @@ struct store_ops {
     void (*load)(struct store *st, struct fleet *f, struct watchlog *w, store_cb cb, void *arg);
     /* @t stays the caller's; store.c frees it after @cb. */
     void (*commit)(struct store *st, struct store_txn *t, store_commit_cb cb, void *arg);
+    void (*set_wake)(struct store *st, void (*wake)(void *arg), void *arg); /* NULL: not needed */
     void (*list_audit)(struct store *st, const struct audit_query *q, store_audit_cb cb, void *arg);
     /* shared only */
     void (*poll)(struct store *st, uint64_t after, uint64_t upto, store_poll_cb cb, void *arg);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The SQLite engine.
  *
- * Two connections: the writer belongs to whoever loads or runs a commit (one worker at a time, by contract), the reader to
+ * Two connections: the writer belongs to whoever loads (a worker of libuv's) or runs a commit (a thread of its own, worker.h), one
+ * at a time by contract; the reader to
  * audit reads, of which one runs at a time and the others wait on the loop: however many there are, they hold one of libuv's
  * few workers, and a commit never waits for one. WAL lets both go on at once; synchronous=FULL makes COMMIT mean "on disk". A second
  * process is kept out by a lock file, not by SQLite's own locks, so that the file may be looked at while it serves.
@@ -22,6 +23,8 @@
 #include "common/num.h"
 #include "common/uuid.h"
 #include "controlplane/store/engine.h"
+#include "controlplane/store/walvfs.h"
+#include "controlplane/store/worker.h"
 
 /* Each migration runs once, in order, in its own transaction. Never edit one that was released. */
 static const char migration_1[] =
@@ -47,7 +50,7 @@ static const struct {
 const unsigned sqlite_schema_version = ADV_ARRAY_LEN(migrations);
 
 enum stmt { PUT_OBJECT, DELETE_OBJECT, PUT_CHANGE, PUT_AUDIT, ERASE_AUDIT, CUT_AUDIT, PUT_REQUEST, TRIM_CHANGES, TRIM_REQUESTS,
-            GET_SEALED, STMT_COUNT_ };
+            GET_SEALED, BEGIN, COMMIT, STMT_COUNT_ };
 
 /* ?1..?10 texts, ?11..?15 numbers, ?20 the record */
 static const char *const stmt_sql[STMT_COUNT_] = {
@@ -65,11 +68,14 @@ static const char *const stmt_sql[STMT_COUNT_] = {
     [TRIM_CHANGES] = "DELETE FROM changes WHERE seq <= ?11",
     [TRIM_REQUESTS] = "DELETE FROM requests WHERE record_us < ?11",
     [GET_SEALED] = "SELECT value FROM meta WHERE key = 'sealed'",
+    [BEGIN] = "BEGIN IMMEDIATE",
+    [COMMIT] = "COMMIT",
 };
 
 struct sqlite_store {
     struct store base;
     sqlite3 *db, *reader;
+    struct store_worker *worker; /* of commits */
     struct audit_work *reads; /* the first one is under way */
     sqlite3_stmt *stmts[STMT_COUNT_];
     int lock_fd;
@@ -98,7 +104,7 @@ static int exec(sqlite3 *db, const char *sql, const char *what, struct adv_err *
 
 static int open_db(const char *path, int flags, sqlite3 **ret, struct adv_err *err)
 {
-    int rc = sqlite3_open_v2(path, ret, flags, NULL), r;
+    int rc = sqlite3_open_v2(path, ret, flags, flags & SQLITE_OPEN_READWRITE ? walvfs_name() : NULL), r;
 
     if (rc != SQLITE_OK) {
         r = db_error(err, *ret, rc, path);
@@ -267,6 +273,7 @@ static struct store *sqlite_close(struct store *base)
 {
     struct sqlite_store *st = sqlite_of(base);
 
+    (void) store_worker_free(st->worker);
     for (int i = 0; i < STMT_COUNT_; i++)
         (void) sqlite3_finalize(st->stmts[i]);
     (void) sqlite3_close(st->reader);
@@ -282,12 +289,18 @@ static void sqlite_load(struct store *base, struct fleet *f, struct watchlog *w,
 static void sqlite_commit(struct store *base, struct store_txn *t, store_commit_cb cb, void *arg);
 static void sqlite_list_audit(struct store *base, const struct audit_query *q, store_audit_cb cb, void *arg);
 
+static void sqlite_set_wake(struct store *base, void (*wake)(void *arg), void *arg)
+{
+    store_worker_set_wake(sqlite_of(base)->worker, wake, arg);
+}
+
 static const struct store_ops sqlite_ops = {
     .name = "sqlite",
     .close = sqlite_close,
     .load = sqlite_load,
     .commit = sqlite_commit,
     .list_audit = sqlite_list_audit,
+    .set_wake = sqlite_set_wake,
 };
 
 int sqlite_store_open(uv_loop_t *loop, const struct store_config *cfg, struct store **ret, struct adv_err *err)
@@ -313,7 +326,7 @@ int sqlite_store_open(uv_loop_t *loop, const struct store_config *cfg, struct st
         r = check_ours(st, err);
     if (r == 0) {
         (void) chmod(path, 0600);
-        r = exec(st->db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA cache_size=-32768; PRAGMA wal_autocheckpoint=8000;", "opening", err);
+        r = exec(st->db, "PRAGMA synchronous=FULL; PRAGMA journal_mode=WAL; PRAGMA foreign_keys=ON; PRAGMA cache_size=-32768; PRAGMA wal_autocheckpoint=8000;", "opening", err);
     }
     if (r == 0)
         r = migrate(st, err);
@@ -326,6 +339,8 @@ int sqlite_store_open(uv_loop_t *loop, const struct store_config *cfg, struct st
         r = find_last_seq(st, err);
     if (r == 0)
         r = open_db(path, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, &st->reader, err);
+    if (r == 0)
+        r = store_worker_new(loop, &st->worker, err);
     if (r < 0) {
         (void) sqlite_close(&st->base);
         return r;
@@ -457,7 +472,6 @@ static void sqlite_load(struct store *base, struct fleet *f, struct watchlog *w,
 /* ---- writing ---------------------------------------------------------------------------------------------------- */
 
 struct commit_work {
-    uv_work_t work;
     struct sqlite_store *st;
     const struct store_txn *txn;
     store_commit_cb cb;
@@ -527,35 +541,37 @@ static int run_row(struct sqlite_store *st, const struct store_txn *t, const str
     return rc;
 }
 
-static void commit_run(uv_work_t *work)
+static void commit_run(void *arg)
 {
-    struct commit_work *w = work->data;
+    struct commit_work *w = arg;
     struct sqlite_store *st = w->st;
     uint64_t seq = st->last_seq;
-    int rc = 0;
+    int rc = step(st->stmts[BEGIN]);
 
-    if ((w->r = exec(st->db, "BEGIN IMMEDIATE", "writing", &w->err)) < 0)
+    if (rc != 0) {
+        w->r = db_error(&w->err, st->db, rc, "writing");
         return;
+    }
     w->r = check_sealed(st, &w->err);
     for (size_t i = 0; w->r == 0 && rc == 0 && i < w->txn->n; i++)
         rc = run_row(st, w->txn, &w->txn->rows[i], &seq);
     ADV_FAILPOINT("sqlite.before_commit");
+    if (rc == 0 && w->r == 0)
+        rc = step(st->stmts[COMMIT]);
     if (rc != 0)
         w->r = db_error(&w->err, st->db, rc, "writing");
-    else if (w->r == 0)
-        w->r = exec(st->db, "COMMIT", "writing", &w->err);
-    if (w->r < 0)
+    if (w->r < 0) {
         (void) sqlite3_exec(st->db, "ROLLBACK", NULL, NULL, NULL);
-    else
+        walvfs_drop(st->db);
+    } else {
         st->last_seq = seq;
+    }
 }
 
-static void commit_done(uv_work_t *work, int status)
+static void commit_done(void *arg)
 {
-    struct commit_work *w = work->data;
+    struct commit_work *w = arg;
 
-    if (status < 0)
-        w->r = adv_err_set(&w->err, ADV_UNAVAILABLE, "store: worker: %s", uv_strerror(status));
     w->cb(w->arg, w->r < 0 ? 0 : w->st->last_seq + 1 - w->txn->n_changes, w->r < 0 ? &w->err : NULL);
     free(w);
 }
@@ -571,8 +587,7 @@ static void sqlite_commit(struct store *base, struct store_txn *t, store_commit_
         return;
     }
     *w = (struct commit_work) { .st = sqlite_of(base), .txn = t, .cb = cb, .arg = arg };
-    w->work.data = w;
-    (void) uv_queue_work(base->loop, &w->work, commit_run, commit_done);
+    store_worker_run(w->st->worker, commit_run, commit_done, w);
 }
 
 /* ---- audit pages ------------------------------------------------------------------------------------------------ */

@@ -58,6 +58,12 @@ const char *store_replica(const struct store *st)
     return st->replica;
 }
 
+void store_set_wake(struct store *st, void (*wake)(void *arg), void *arg)
+{
+    if (st->ops->set_wake)
+        st->ops->set_wake(st, wake, arg);
+}
+
 void store_load(struct store *st, struct fleet *f, struct watchlog *w, store_cb cb, void *arg)
 {
     f->store_term = st->term;

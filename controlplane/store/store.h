@@ -48,6 +48,10 @@ adv_must_check int store_open(uv_loop_t *loop, const struct store_config *cfg, s
 /* Nothing may be outstanding. Returns NULL. Blocks: until closed. The loop has to run once more. */
 struct store *store_close(struct store *st);
 
+/* @wake, called on any thread, makes the loop turn sooner than its own descriptors would (rpc_server_wake()). NULL: they do. It is
+ * not called any more when this has returned. */
+void store_set_wake(struct store *st, void (*wake)(void *arg), void *arg);
+
 const char *store_uuid(const struct store *st);
 uint64_t store_term(const struct store *st);
 bool store_shared(const struct store *st);
