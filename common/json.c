@@ -33,8 +33,7 @@ static bool too_deep(const char *s, size_t len)
     return false;
 }
 
-int adv_json_parse(const void *bytes, size_t len, size_t max_bytes, json_t **ret,
-                   struct adv_err *err)
+static int parse(const void *bytes, size_t len, size_t max_bytes, size_t flags, json_t **ret, struct adv_err *err)
 {
     adv_auto_free char *fixed = NULL;
     json_error_t je;
@@ -52,7 +51,7 @@ int adv_json_parse(const void *bytes, size_t len, size_t max_bytes, json_t **ret
     if (too_deep(bytes, len))
         return adv_err_set(err, ADV_INVALID_ARGUMENT, "JSON is nested deeper than %d levels",
                            ADV_JSON_MAX_DEPTH);
-    json_t *root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
+    json_t *root = json_loadb(bytes, len, flags | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
     if (!root)
         return adv_err_set(err,
                            json_error_code(&je) == json_error_out_of_memory ? ADV_RESOURCE_EXHAUSTED
@@ -60,6 +59,16 @@ int adv_json_parse(const void *bytes, size_t len, size_t max_bytes, json_t **ret
                            "line %d column %d: %s", je.line, je.column, je.text);
     *ret = root;
     return 0;
+}
+
+int adv_json_parse(const void *bytes, size_t len, size_t max_bytes, json_t **ret, struct adv_err *err)
+{
+    return parse(bytes, len, max_bytes, 0, ret, err);
+}
+
+int adv_json_parse_any(const void *bytes, size_t len, size_t max_bytes, json_t **ret, struct adv_err *err)
+{
+    return parse(bytes, len, max_bytes, JSON_ALLOW_NUL, ret, err);
 }
 
 static int wrong(struct adv_err *err, enum adv_code code, const char *key, const char *what)

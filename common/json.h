@@ -24,6 +24,10 @@
 adv_must_check int adv_json_parse(const void *bytes, size_t len, size_t max_bytes, json_t **ret,
                                   struct adv_err *err);
 
+/* The same, but texts may hold U+0000, as log lines do: read them by json_string_length(). */
+adv_must_check int adv_json_parse_any(const void *bytes, size_t len, size_t max_bytes, json_t **ret,
+                                      struct adv_err *err);
+
 /* Borrowed from @obj. */
 adv_must_check int adv_json_get_str(const json_t *obj, const char *key, const char **ret,
                                     struct adv_err *err);

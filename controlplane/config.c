@@ -51,6 +51,8 @@ static const struct adv_config_row rows[] = {
                     "Serve although the database may lose what it acknowledged (innodb_flush_log_at_trx_commit)."),
     ADV_CONFIG_PATH(S, rules_dir, "rules.dir", "/usr/share/advisor/rules", NOW,
                     "Folder of detection rules; read again by SIGHUP. If one of them is bad the old set stays."),
+    ADV_CONFIG_PATH(S, sources_file, "sources.file", "", RESTART,
+                    "File of the Loki, VictoriaLogs and Prometheus that are asked about running jobs (docs/sources.md); empty: none."),
     ADV_CONFIG_ENUM(S, log_format, "log.format", log_formats, "text", RESTART, "How log lines look."),
     ADV_CONFIG_ENUM(S, log_level, "log.level", log_levels, "info", NOW, "Least level that is logged."),
     ADV_CONFIG_DURATION(S, heartbeat_ms, "agent.heartbeat_interval", 100, 60000, "5s", NEXT,

@@ -31,6 +31,7 @@ struct advisord_config {
     int64_t store_owner_lease_ms;
     bool store_accept_lossy;
     char *rules_dir;
+    char *sources_file;
     int log_format;
     int log_level;
     int64_t heartbeat_ms;

@@ -14,6 +14,7 @@
 #include "controlplane/api/api.h"
 #include "controlplane/auth/ca.h"
 #include "controlplane/config.h"
+#include "controlplane/feed.h"
 #include "controlplane/rpc/serve.h"
 #include "controlplane/storetool.h"
 
@@ -28,6 +29,7 @@ struct daemon {
     struct ca *agent_ca;
     struct adv_ed25519 *audit_key;
     struct api *api;
+    struct feed *feed;
     struct serve *serve;
     uv_signal_t term, intr, hup;
     struct turn_observer store_seen; /* for health */
@@ -93,6 +95,7 @@ static void turn_stopped(void *arg)
     uv_close((uv_handle_t *) &d->calm, NULL);
     d->serve = serve_free(d->serve);
     d->auth = auth_free(d->auth);
+    d->feed = feed_free(d->feed);
     api_free(d->api);
     owner_free(d->owner);
     turn_free(d->turn);
@@ -125,6 +128,7 @@ static void on_stop(uv_signal_t *h, int signum)
     (void) uv_timer_stop(&d->calm);
     store_set_wake(d->store, NULL, NULL);
     adv_info("main", "stopping", ADV_FI("signal", signum));
+    feed_stop(d->feed);
     api_stop(d->api);
     serve_stop(d->serve, (int) values(d)->stop_grace_ms, serve_stopped, d);
 }
@@ -324,7 +328,7 @@ static int start(struct daemon *d, struct adv_err *err)
         (*c->audit_signing_key && (r = adv_ed25519_load(c->audit_signing_key, false, &d->audit_key, err)) < 0) ||
         (ac.signer = d->audit_key, false) || (r = owner_new(d->loop, d->turn, &oc, &d->owner, err)) < 0 || (ac.owner = d->owner, false) ||
         (r = api_new(d->loop, d->turn, d->rules, &ac, &d->api, err)) < 0 ||
-        (r = set_enrol(d, err)) < 0 ||
+        (r = feed_new(d->loop, d->turn, d->api, c->sources_file, &d->feed, err)) < 0 || (r = set_enrol(d, err)) < 0 ||
         (r = serve_new(d->loop, d->api, d->auth, &quota, &rc, &d->serve, err)) < 0 || (r = write_port(d, err)) < 0)
         return r;
     store_set_wake(d->store, wake_loop, serve_server(d->serve));

@@ -175,6 +175,8 @@ int show_cluster(const struct screen *s, const Advisor__V1__Cluster *c)
              c->agent_clock_skew_ms < 0 ? "behind" : "ahead");
     pair(s, "ceiling:", "%s%s%s", WORD(mode, c->ceiling, w), *c->ceiling_reason ? ", " : "", c->ceiling_reason);
     pair(s, "scheduler:", "%s", c->scheduler);
+    if (*c->sources_unknown)
+        pair(s, "unknown:", "%s", c->sources_unknown);
     if (show_time_us(c->observe_time))
         pair(s, "observed:", "%s ago", age(s, c->observe_time, t));
     pair(s, "size:", "%" PRIu32 " jobs, %" PRIu32 " running, %" PRIu32 " nodes", c->jobs, c->jobs_running, c->nodes);

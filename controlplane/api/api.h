@@ -254,10 +254,10 @@ void logs_opened(struct api *api, const char *cluster);
 void logs_closed(struct api *api, const char *cluster);
 void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, int64_t submit_unix,
                 const char *stream, uint64_t offset, const void *bytes, size_t len, uint64_t dropped, int64_t observe_us);
-/* Whole lines of somebody who is not the agent and counts no offsets; @stream is a name that no agent uses. False: there are
- * as many streams as there may be. */
-bool logs_append(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, const char *stream,
-                 const void *bytes, size_t len, int64_t observe_us);
+/* Whole lines of somebody who is not the agent and counts no offsets; @stream is a name that no agent uses. @submit_unix 0: not
+ * said. False: there are as many streams as there may be. */
+bool logs_append(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, int64_t submit_unix,
+                 const char *stream, const void *bytes, size_t len, int64_t observe_us);
 void logs_tick(struct api *api);
 void logs_changed(struct api *api); /* something was committed: findings that waited for it are tried again */
 void logs_free(struct api *api);

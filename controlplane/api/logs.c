@@ -404,15 +404,15 @@ void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32
                  ADV_FS("why", err.msg));
 }
 
-bool logs_append(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, const char *stream,
-                 const void *bytes, size_t len, int64_t observe_us)
+bool logs_append(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, int64_t submit_unix,
+                 const char *stream, const void *bytes, size_t len, int64_t observe_us)
 {
-    struct log_stream *ls = stream_get(api->logs, cluster, job_id, restart_count, 0, stream);
+    struct log_stream *ls = stream_get(api->logs, cluster, job_id, restart_count, submit_unix, stream);
 
     if (!ls)
         return false;
     ls->outside = true;
-    logs_chunk(api, cluster, job_id, restart_count, 0, stream, ls->at, bytes, len, 0, observe_us);
+    logs_chunk(api, cluster, job_id, restart_count, submit_unix, stream, ls->at, bytes, len, 0, observe_us);
     return true;
 }
 
@@ -492,13 +492,14 @@ static void ranks_told(struct turn_event *te, const struct adv_err *err)
     stream_unref(ls);
 }
 
-/* The log has fallen silent with some ranks behind the others. */
+/* The log has fallen silent with some ranks behind the others. Of lines that somebody passes on that says nothing: what has
+ * fallen behind may be who passes them. */
 static void tell_ranks(struct api *api, struct log_stream *ls)
 {
     char ranks[WATCHER_RANKS_SIZE];
     struct ranks_event *re;
 
-    if (api->stopping || !watcher_scan_behind(ls->scan, ranks) || !(re = calloc(1, sizeof(*re))))
+    if (api->stopping || ls->outside || !watcher_scan_behind(ls->scan, ranks) || !(re = calloc(1, sizeof(*re))))
         return;
     (void) snprintf(re->ranks, sizeof(re->ranks), "%s", ranks);
     re->ls = ls;

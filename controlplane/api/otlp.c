@@ -119,7 +119,7 @@ static bool text_of(const any_value *v, const char **ret, size_t *ret_len)
     return true;
 }
 
-static void put_lines(struct adv_buf *b, const char *text, size_t len, const char *host)
+void otlp_put_lines(struct adv_buf *b, const char *text, size_t len, const char *host)
 {
     size_t host_len = strlen(host);
 
@@ -148,7 +148,7 @@ enum otlp_fault otlp_lines(const Opentelemetry__Proto__Logs__V1__LogRecord *r, c
         return OTLP_NO_TEXT;
     if (body_len > OTLP_RECORD_MAX || trace_len > OTLP_RECORD_MAX - body_len)
         return OTLP_TOO_LONG;
-    put_lines(ret, body, body_len, host);
-    put_lines(ret, trace, trace_len, host);
+    otlp_put_lines(ret, body, body_len, host);
+    otlp_put_lines(ret, trace, trace_len, host);
     return OTLP_OK;
 }

@@ -51,4 +51,7 @@ int64_t otlp_time_us(const Opentelemetry__Proto__Logs__V1__LogRecord *r);
  * the line does not begin so. */
 enum otlp_fault otlp_lines(const Opentelemetry__Proto__Logs__V1__LogRecord *r, const char *host, struct adv_buf *ret);
 
+/* Appends @text as whole lines, each with "<host>: " in front as above; no host: "". Errors stay in the buffer. */
+void otlp_put_lines(struct adv_buf *b, const char *text, size_t len, const char *host);
+
 #endif

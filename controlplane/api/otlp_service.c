@@ -150,7 +150,7 @@ static enum otlp_fault take(struct export *e, const log_record *rec, size_t *ret
     if (adv_buf_error(&b))
         return OTLP_TOO_LONG;
     *ret_bytes = b.len;
-    return !b.len || logs_append(e->call->api, route->cluster, route->job_id, route->restart_count, otlp_stream(rec), b.data,
+    return !b.len || logs_append(e->call->api, route->cluster, route->job_id, route->restart_count, 0, otlp_stream(rec), b.data,
                                  b.len, at_us ? at_us : adv_wall_us())
                ? OTLP_OK
                : OTLP_NO_ROOM;

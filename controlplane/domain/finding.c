@@ -330,6 +330,36 @@ void fleet_apply_telemetry(struct fleet *f, struct intents *in, struct attempt *
     set_telemetry(f, in, a, ev->u.telemetry.state, ev->u.telemetry.reason, ev->u.telemetry.dropped_bytes, ev);
 }
 
+void fleet_apply_source(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    bool ch = str_set(in, &a->source_gap, ev->u.source.gap);
+
+    ch |= ev->u.source.fed && str_set(in, &a->source_fed, ev->u.source.fed);
+    if (!ch)
+        return;
+    fleet_touch_attempt(in, a);
+    if (job_state_running(a->state))
+        fleet_pulse_look(f, in, a, ev);
+}
+
+/* The agent's reading of the file is what says that a log is complete: a shipper between may have lost what it liked. So a
+ * source makes at most PARTIAL of nothing, and one that does not answer makes PARTIAL of COMPLETE. */
+enum telemetry_state attempt_telemetry(const struct attempt *a, char why[TELEMETRY_WHY_MAX])
+{
+    const char *agent = str_or(a->telemetry_reason), *sep = *agent ? "; " : "";
+
+    if (a->source_gap) {
+        (void) snprintf(why, TELEMETRY_WHY_MAX, "%s%s%s", agent, sep, a->source_gap);
+        return a->telemetry == TELEMETRY_COMPLETE ? TELEMETRY_PARTIAL : a->telemetry;
+    }
+    if (a->source_fed && (a->telemetry == TELEMETRY_UNSET || a->telemetry == TELEMETRY_LOST)) {
+        (void) snprintf(why, TELEMETRY_WHY_MAX, "read by way of %s%s%s", a->source_fed, *agent ? ", not by the agent: " : "", agent);
+        return TELEMETRY_PARTIAL;
+    }
+    (void) snprintf(why, TELEMETRY_WHY_MAX, "%s", agent);
+    return a->telemetry;
+}
+
 void fleet_apply_shed(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
     adv_auto_free char *reason = a->telemetry_reason ? strdup(a->telemetry_reason) : NULL;

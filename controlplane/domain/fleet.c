@@ -260,6 +260,15 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
         if (a)
             fleet_apply_telemetry(f, in, a, ev);
         break;
+    case EV_SOURCE:
+        a = fleet_find_attempt(f, c, ev->u.source.job_id, ev->u.source.restart_count, ev->u.source.submit_unix);
+        if (a)
+            fleet_apply_source(f, in, a, ev);
+        break;
+    case EV_SOURCES:
+        if (str_set(in, &c->sources_unknown, ev->u.sources.unknown))
+            fleet_touch_cluster(in, c);
+        break;
     case EV_LOG_STREAM:
         fleet_apply_log_stream(f, in, c, ev);
         break;

@@ -56,6 +56,8 @@ enum event_type {
     EV_STATE_UPDATE,
     EV_FINDING,
     EV_TELEMETRY, /* what the agent says of a log */
+    EV_SOURCE,    /* what a source of logs says, or cannot say, of an attempt's log */
+    EV_SOURCES,   /* which sources of a cluster answer */
     EV_LOG_STREAM, /* the agent's stream of log bytes began or broke */
     EV_WITNESS,    /* something says, or no longer, that an attempt stands still */
     EV_LOG_SHED,  /* bytes of a log that did not arrive, counted here; -ADV_NOT_FOUND when there is no such attempt yet */
@@ -262,6 +264,16 @@ struct event {
             const char *reason;
             uint64_t dropped_bytes;
         } telemetry;
+        struct {
+            const char *job_id;
+            uint32_t restart_count;
+            int64_t submit_unix; /* of the attempt meant; 0: not said */
+            const char *fed;     /* lines came from it: its name; NULL: none so far */
+            const char *gap;     /* why its lines are not known; NULL: they are */
+        } source;
+        struct {
+            const char *unknown; /* NULL: all answer */
+        } sources;
         struct {
             bool open;
         } log_stream;

@@ -71,6 +71,7 @@ void fleet_job_set_hash(struct cluster *c, struct job *j, bool present, uint64_t
 
 /* finding.c */
 void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+void fleet_apply_source(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 void fleet_apply_telemetry(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 void fleet_apply_shed(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);

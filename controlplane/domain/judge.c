@@ -277,6 +277,8 @@ static void anomaly_from_state(struct fleet *f, struct intents *in, struct attem
 {
     const struct anomaly candidate = { .status = ANOMALY_CONFIRMED };
     struct anomaly *an = fleet_make_room(in, a, &candidate) ? fleet_anomaly_add(f, in, a, ev) : NULL;
+    char why[TELEMETRY_WHY_MAX];
+    enum telemetry_state seen = attempt_telemetry(a, why);
 
     if (!an)
         return;
@@ -291,10 +293,12 @@ static void anomaly_from_state(struct fleet *f, struct intents *in, struct attem
     fleet_str_take(&an->status_reason,
              fleet_strf(in, "The scheduler reports %s (exit code %u, signal %u) and no known fault is in the log%s%s.",
                   job_state_name(a->state), a->exit_code, a->exit_signal,
-                  a->telemetry == TELEMETRY_LOST || a->telemetry == TELEMETRY_UNSET ? ", which could not be read: " : "",
-                  a->telemetry == TELEMETRY_LOST    ? str_or(a->telemetry_reason) :
-                  a->telemetry == TELEMETRY_UNSET   ? "nothing was heard of it" :
-                                                      ""));
+                  seen == TELEMETRY_LOST || seen == TELEMETRY_UNSET ? ", which could not be read: " :
+                  a->source_gap                                     ? ", which was not read in full: " :
+                                                                      "",
+                  seen == TELEMETRY_LOST || a->source_gap ? why :
+                  seen == TELEMETRY_UNSET                 ? "nothing was heard of it" :
+                                                            ""));
     an->status = ANOMALY_CONFIRMED;
 }
 
@@ -466,7 +470,7 @@ static void judge_running(struct fleet *f, struct intents *in, struct attempt *a
         return;
     }
     /* Silence is evidence only where the log is read in full and had shown progress before. */
-    if (a->telemetry != TELEMETRY_COMPLETE || a->steps_seen <= a->steps_reported || user_fault || a->state != JOB_RUNNING)
+    if (a->telemetry != TELEMETRY_COMPLETE || a->source_gap || a->steps_seen <= a->steps_reported || user_fault || a->state != JOB_RUNNING)
         return;
     confirm_all(in, a, ev, "no progress followed for the grace time");
     fleet_decide_and_put(f, in, a, ev);

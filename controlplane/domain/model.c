@@ -591,6 +591,8 @@ void attempt_free(struct attempt *a)
     free(a->state_raw);
     free(a->nodes);
     free(a->telemetry_reason);
+    free(a->source_fed);
+    free(a->source_gap);
     free(a);
 }
 
@@ -660,6 +662,7 @@ void cluster_free(struct cluster *c)
     free(c->holder_journal);
     free(c->holder_instance);
     free(c->epoch_warning);
+    free(c->sources_unknown);
     free(c->audit_hash);
     free(c);
 }

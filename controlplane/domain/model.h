@@ -426,6 +426,8 @@ struct attempt {
     char *telemetry_reason;
     uint64_t dropped_bytes; /* as the agent counts them, or @shed_bytes if that is more */
     uint64_t shed_bytes;    /* gaps in what arrived */
+    char *source_fed;       /* the source of logs that lines of it came from; NULL: none */
+    char *source_gap;       /* why what sources have of its log is not known; NULL: it is, or none was to tell */
     struct milestones ms;
     uint64_t last_step; /* of the run; where it shows none, the last number that rose */
     uint64_t last_checkpoint_step;
@@ -518,6 +520,7 @@ struct cluster {
     int64_t lease_us;      /* how long the newest grant may last: a replica with a shorter setting waits that long, too */
     int64_t taken_until_us; /* runtime: until then whoever owned the cluster before, or was granted its lease by it, may
                              * still be at work; nothing that happens here makes it shorter */
+    char *sources_unknown; /* what is not known because sources of logs and metrics do not answer; NULL: all do */
     bool logs_down;        /* its agent's log stream is broken; false until one was seen to break */
     int64_t logs_since_us; /* runtime: when that changed last */
     bool in_full;          /* a full snapshot is under way */
@@ -585,6 +588,10 @@ bool job_state_running(enum job_state s);
 bool advice_approved(const struct advice *ad);
 /* It may become executable by a person's yes: pending, and not too old. */
 bool advice_awaits_approval(const struct advice *ad);
+
+/* What is known of its log, by the agent's reading and by sources together; @ret_why is for people, "" for none. */
+#define TELEMETRY_WHY_MAX 512
+enum telemetry_state attempt_telemetry(const struct attempt *a, char ret_why[TELEMETRY_WHY_MAX]);
 
 /* The attempt before, or NULL when nobody saw one. */
 struct attempt *attempt_prev(const struct attempt *a);

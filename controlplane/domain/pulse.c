@@ -116,7 +116,7 @@ static bool heard(const struct attempt *a)
 {
     const struct cluster *c = a->job->cluster;
 
-    return a->state == JOB_RUNNING && a->telemetry == TELEMETRY_COMPLETE && c->agent_state == AGENT_CONNECTED &&
+    return a->state == JOB_RUNNING && a->telemetry == TELEMETRY_COMPLETE && !a->source_gap && c->agent_state == AGENT_CONNECTED &&
            c->digest_ok && !c->logs_down && !c->maintenance_until_us;
 }
 
@@ -514,7 +514,8 @@ enum activity attempt_activity(const struct attempt *a, char why[ACTIVITY_WHY_MA
 {
     const struct cluster *c = a->job->cluster;
     const struct anomaly *silence = ours(a, PULSE_SILENCE), *slow = ours(a, PULSE_SLOW);
-    char usual[24];
+    char usual[24], reason[TELEMETRY_WHY_MAX];
+    enum telemetry_state seen;
     int64_t gap_us;
 
     why[0] = '\0';
@@ -524,12 +525,13 @@ enum activity attempt_activity(const struct attempt *a, char why[ACTIVITY_WHY_MA
         return say(why, ACTIVITY_UNKNOWN, "it is suspended or about to end");
     if (c->agent_state != AGENT_CONNECTED || c->logs_down)
         return say(why, ACTIVITY_UNKNOWN, c->logs_down ? "its log does not arrive" : "its cluster's agent is away");
-    if (a->telemetry != TELEMETRY_COMPLETE) {
-        (void) snprintf(why, ACTIVITY_WHY_MAX, "its log is %s%s%s",
-                        a->telemetry == TELEMETRY_UNSET  ? "not reported yet" :
-                        a->telemetry == TELEMETRY_LOST   ? "not readable" :
-                                                           "not read in full",
-                        a->telemetry_reason ? ": " : "", str_or(a->telemetry_reason));
+    seen = attempt_telemetry(a, reason);
+    if (seen != TELEMETRY_COMPLETE) {
+        (void) snprintf(why, ACTIVITY_WHY_MAX, "its log is %s%s%.200s",
+                        seen == TELEMETRY_UNSET ? "not reported yet" :
+                        seen == TELEMETRY_LOST  ? "not readable" :
+                                                  "not read in full",
+                        *reason ? ": " : "", reason);
         return ACTIVITY_UNKNOWN;
     }
     if (open_one(silence))

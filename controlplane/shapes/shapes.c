@@ -167,6 +167,7 @@ Advisor__V1__Cluster *shape_cluster(struct adv_arena *ar, const struct cluster *
     m->etag = shape_etag(ar, c);
     m->mode_time = shape_time_us(ar, c->mode_us);
     m->mode_effective = c->mode_effective_us != 0;
+    m->sources_unknown = text(c->sources_unknown);
     return adv_arena_exhausted(ar) ? NULL : m;
 }
 
@@ -241,7 +242,7 @@ static Advisor__V1__Milestones *shape_milestones(struct adv_arena *ar, const str
 
 Advisor__V1__Attempt *shape_attempt(struct adv_arena *ar, const struct attempt *a)
 {
-    char name[RESOURCE_NAME_MAX], why[ACTIVITY_WHY_MAX];
+    char name[RESOURCE_NAME_MAX], why[ACTIVITY_WHY_MAX], reason[TELEMETRY_WHY_MAX];
 
     MESSAGE(m, Advisor__V1__Attempt, advisor__v1__attempt__init);
     m->activity = (Advisor__V1__Activity) attempt_activity(a, why);
@@ -256,8 +257,8 @@ Advisor__V1__Attempt *shape_attempt(struct adv_arena *ar, const struct attempt *
     m->nodes = text(a->nodes);
     m->start_time = shape_time_s(ar, a->start_unix);
     m->end_time = shape_time_s(ar, a->end_unix);
-    m->telemetry = (Advisor__V1__TelemetryState) a->telemetry;
-    m->telemetry_reason = text(a->telemetry_reason);
+    m->telemetry = (Advisor__V1__TelemetryState) attempt_telemetry(a, reason);
+    m->telemetry_reason = adv_arena_strdup(ar, reason);
     m->telemetry_dropped_bytes = a->dropped_bytes;
     m->milestones = shape_milestones(ar, &a->ms);
     m->last_step = a->last_step;

@@ -37,6 +37,7 @@ static const struct field cluster_fields[] = {
     F(20, F_I64, cluster, lease_us),
     F(21, F_I64, cluster, agent_skew_s),
     F(22, F_BOOL, cluster, logs_down),
+    F(23, F_STR, cluster, sources_unknown),
 };
 
 static const struct field job_fields[] = {
@@ -108,6 +109,8 @@ static const struct field attempt_fields[] = {
     F(34, F_U32, attempt, checkpoints_seen),
     F(35, F_I64, attempt, rhythm_bound_us),
     F(36, F_I64, attempt, submit_unix),
+    F(37, F_STR, attempt, source_fed),
+    F(38, F_STR, attempt, source_gap),
 };
 
 static const struct field anomaly_fields[] = {

@@ -823,6 +823,14 @@ static void run_line(void)
                                adv_streq(word(4), "PARTIAL")   ? TELEMETRY_PARTIAL :
                                                                  TELEMETRY_COMPLETE;
         apply(&ev);
+    } else if (adv_streq(verb, "source")) { /* source CLUSTER JOB/N [fed=NAME] [gap=WHY] */
+        char job[32];
+        ev.type = EV_SOURCE;
+        job_and_index(word(3), job, &ev.u.source.restart_count);
+        ev.u.source.job_id = job;
+        ev.u.source.fed = get("fed", NULL);
+        ev.u.source.gap = get("gap", NULL);
+        apply(&ev);
     } else if (adv_streq(verb, "exclude")) {
         do_exclude(&ev);
     } else if (adv_streq(verb, "lift")) {

@@ -71,3 +71,13 @@ Test(json, lossy_and_canonical)
     adv_buf_init(&b, 5);
     cr_assert_eq(adv_json_dump(j, &b, NULL), -ADV_RESOURCE_EXHAUSTED);
 }
+
+Test(json, texts_with_nul_are_taken_where_asked_for)
+{
+    ADV_JSON_AUTO json_t *j = NULL;
+    const char text[] = "{\"s\":\"a\\u0000b\"}";
+
+    cr_assert_eq(adv_json_parse(text, strlen(text), 100, &j, NULL), -ADV_INVALID_ARGUMENT);
+    cr_assert_eq(adv_json_parse_any(text, strlen(text), 100, &j, NULL), 0);
+    cr_assert_eq(json_string_length(json_object_get(j, "s")), 3);
+}

@@ -40,6 +40,7 @@ static SAMPLE_UNUSED void sample_cluster(struct cluster *c, const char *name, in
     c->journal_persistent = true;
     SAMPLE_STR(c, holder_journal, k);
     SAMPLE_STR(c, epoch_warning, k);
+    SAMPLE_STR(c, sources_unknown, k);
     c->audit_seq = (uint64_t) SAMPLE_NUM(k);
     SAMPLE_STR(c, audit_hash, k);
     c->revision = (uint64_t) SAMPLE_NUM(k);
@@ -93,6 +94,8 @@ static SAMPLE_UNUSED void sample_attempt(struct attempt *a, uint32_t index, int 
     a->end_unix = SAMPLE_NUM(k);
     a->telemetry = TELEMETRY_PARTIAL;
     SAMPLE_STR(a, telemetry_reason, k);
+    SAMPLE_STR(a, source_fed, k);
+    SAMPLE_STR(a, source_gap, k);
     a->dropped_bytes = UINT64_MAX;
     a->shed_bytes = UINT64_MAX - 1;
     a->ms.first_suspicion_us = SAMPLE_NUM(k);
@@ -353,6 +356,7 @@ static SAMPLE_UNUSED void same_cluster(const struct cluster *a, const struct clu
     SAME_NUM(journal_persistent);
     SAME_STR(holder_journal);
     SAME_STR(epoch_warning);
+    SAME_STR(sources_unknown);
     SAME_NUM(audit_seq);
     SAME_STR(audit_hash);
     SAME_NUM(revision);
@@ -409,6 +413,8 @@ static SAMPLE_UNUSED void same_attempt(const struct attempt *a, const struct att
     SAME_NUM(end_unix);
     SAME_NUM(telemetry);
     SAME_STR(telemetry_reason);
+    SAME_STR(source_fed);
+    SAME_STR(source_gap);
     SAME_NUM(dropped_bytes);
     SAME_NUM(shed_bytes);
     cr_assert_arr_eq(&a->ms, &b->ms, sizeof(a->ms), "%s: milestones differ", where);
