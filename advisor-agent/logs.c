@@ -334,15 +334,28 @@ static void begin(struct agent *a, const advisor_v1_JobObservation *o)
     report(l);
 }
 
+/* The newest thing the scheduler tells of by its own clock. */
+static void find_newest(void *arg, const advisor_v1_JobObservation *o)
+{
+    int64_t *newest = arg, t = ended(o) ? o->end_unix : o->submit_unix;
+
+    if (t > *newest)
+        *newest = t;
+}
+
+struct looking {
+    struct agent *a;
+    int64_t since_s; /* what ended later is read, though it was never seen running */
+};
+
 static void each(void *arg, const advisor_v1_JobObservation *o)
 {
-    struct agent *a = arg;
+    const struct looking *k = arg;
 
     if (!o->detail_known || !o->batch || o->start_unix == 0)
         return;
-    if (o->state == advisor_v1_JobState_JOB_STATE_RUNNING ||
-        (o->end_unix > adv_wall_us() / 1000000 - ENDED_S && ended(o)))
-        begin(a, o);
+    if (o->state == advisor_v1_JobState_JOB_STATE_RUNNING || (o->end_unix > k->since_s && ended(o)))
+        begin(k->a, o);
 }
 
 /* The last lines have had their time to come and to be stored. */
@@ -367,11 +380,16 @@ static bool successor_may_write(const struct attempt_log *l, const advisor_v1_Jo
 void logs_update(struct agent *a)
 {
     struct attempt_log *l, *next;
-    int64_t now = adv_mono_us();
+    int64_t now = adv_mono_us(), now_s = steady_wall_us(&a->steady, adv_wall_us(), adv_boot_us()) / 1000000;
+    int64_t newest_s = 0;
+    struct looking looking = { .a = a };
 
     if (!a->tails || !a->lease.held) /* a standby has nobody to tell */
         return;
-    snapshot_each(a->snapshot, each, a);
+    /* our clock may be ahead of the scheduler's: what ended last there is read whatever our clock says */
+    snapshot_each(a->snapshot, find_newest, &newest_s);
+    looking.since_s = (newest_s < now_s ? newest_s : now_s) - ENDED_S;
+    snapshot_each(a->snapshot, each, &looking);
     HASH_ITER(hh, a->logs, l, next) {
         const advisor_v1_JobObservation *o = snapshot_find(a->snapshot, l->job);
         bool runs = same_attempt(l, o) &&
@@ -382,7 +400,7 @@ void logs_update(struct agent *a)
             l->end_us = now;
         if (l->end_us && (successor_may_write(l, o) || (lingered(l) && !successor_waits(l, o))))
             stop(l);
-        if (l->end_us && now - l->end_us > REMEMBER_US) {
+        if (l->end_us && now - l->end_us > REMEMBER_US && !same_attempt(l, o)) {
             stop(l);
             HASH_DEL(a->logs, l);
             free(l);

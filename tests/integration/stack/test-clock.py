@@ -102,10 +102,27 @@ def in_a_recovery(jump, restart):
     return advcrash.named(f"in_a_recovery_{'restarted_' if restart else ''}{jump:+d}".replace("+", "plus_").replace("-", "minus_"), case)
 
 
+def ended_between_two_looks():
+    """The clock is ahead, and the agent sees the job only when it has ended: its log is of now all the same."""
+    s.agent.kill()
+    clock(0)
+    s.agent.start()
+    s.wait_connected()
+    clock(JUMPS[0])
+    s.agent.wait_log(f"jump_s={JUMPS[0]}")
+    s.agent.signal(signal.SIGSTOP)
+    job = s.fail()
+    wait_for("the job to fail", lambda: s.lab.job(job)["state"] == "FAILED", 60)
+    s.agent.signal(signal.SIGCONT)
+    s.recovered(job)
+    clock(0)
+    told(0)
+
+
 def stopped(pid):
     with open(f"/proc/{pid}/stat") as f:
         return f.read().rsplit(")", 1)[1].split()[0] == "T"
 
 
-cases = [begin, jumps_at_rest] + [in_a_recovery(j, r) for r in (False, True) for j in JUMPS]
+cases = [begin, jumps_at_rest, ended_between_two_looks] + [in_a_recovery(j, r) for r in (False, True) for j in JUMPS]
 advstack.run(cases + [advcrash.clean_end(s)])
