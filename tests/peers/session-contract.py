@@ -293,7 +293,7 @@ def open_intents_are_handed_over():
     site.connected()
     second.start()
     b = UNIT("the second's session", lambda: relay.live(lambda x: x.hello.journal_id != s.hello.journal_id))
-    job = site.fail()
+    job = site.fail(seen_by=second)
     site.agent.wait_dead()
     assert site.writes(job) == ["preserve"], site.writes(job)
     intent = UNIT("the intent to be recorded", lambda: (t := site.timeline(job)) and list(t.actions), job)[0]

@@ -172,7 +172,7 @@ class PeerSite(Site):
         self.agents.append(PeerAgent(self, name, **config))
         return self.agents[-1]
 
-    def fail(self):
+    def fail(self, seen_by=None):
         return self.scheduler.submit("fault")
 
     def user_fault(self):
@@ -231,6 +231,10 @@ class OurAgent(advstack.Agent):
         self.config.update(config)
         return super().start(failpoint=self.POINTS[die_at] if die_at else None)
 
+    def journal_text(self):
+        with open(f"{self.home}/state/journal") as f:
+            return f.read()
+
     def ceiling(self, mode):
         path = self.config["ceiling.path"]
         with open(path + ".new", "w") as f:
@@ -259,8 +263,16 @@ class OurSite(Site):
         a.ceiling("act")
         return a
 
-    def fail(self):
-        return self.stack.fail()
+    def fail(self, seen_by=None):
+        """A job that fails, not before that agent saw it run: one that did not cannot tell later which job the id means."""
+        until = f"{self.lab.dir}/seen"
+        if not seen_by:
+            return self.stack.fail()
+        job = self.stack.fail(UNTIL=until)
+        self.until("the agent to see the job run", lambda: f'"job":"{job}"' in seen_by.journal_text())
+        with open(until, "w"):
+            pass
+        return job
 
     def user_fault(self):
         return self.stack.submit("importerror")

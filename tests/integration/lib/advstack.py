@@ -407,7 +407,9 @@ faults-*)
     sleep 0.5; exit 1 ;;
 fault-0)
     step; step; step; echo $i > "$CK"; echo "successfully saved checkpoint at iteration $i to $CK"; step
-    echo "$SLURMD_NODENAME: RuntimeError: CUDA error: uncorrectable ECC error encountered"; sleep "${LINGER:-0.3}"; exit 1 ;;
+    echo "$SLURMD_NODENAME: RuntimeError: CUDA error: uncorrectable ECC error encountered"; sleep "${LINGER:-0.3}"
+    while [ -n "$UNTIL" ] && [ ! -e "$UNTIL" ]; do sleep 0.1; done
+    exit 1 ;;
 weak-0)
     step; step; step; echo "$SLURMD_NODENAME: RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling cublasGemmEx"
     sleep "${LINGER:-0.3}"; exit 1 ;;
