@@ -18,6 +18,12 @@
 #include "controlplane/rpc/serve.h"
 #include "controlplane/storetool.h"
 
+#ifdef ADVISOR_JEMALLOC
+/* jemalloc reads this by its name. One thread does nearly everything here: more arenas only keep more unused memory. */
+extern const char *malloc_conf;
+const char *malloc_conf = "narenas:2,dirty_decay_ms:5000,muzzy_decay_ms:0";
+#endif
+
 struct daemon {
     uv_loop_t *loop;
     struct adv_config *config;
