@@ -149,6 +149,9 @@ bool tail_path_has_id(const void *path, size_t len, const char *id)
 
 /* State */
 
+/* The control plane knows these words: silence counts again some time after the last byte was shed. */
+#define WHOLE_SINCE "read in full since bytes were shed"
+
 static void set_state(struct tail_watch *w, enum tail_state state, const char *reason)
 {
     if (w->state == state && strcmp(w->reason, reason) == 0)
@@ -169,12 +172,12 @@ static void judge(struct tail_watch *w)
                   w->error);
     else if (!w->opened_once)
         set_state(w, TAIL_STATE_PENDING, "");
-    else if (w->dropped)
-        set_state(w, TAIL_STATE_PARTIAL, "shed under load");
     else if (!w->start_known)
         set_state(w, TAIL_STATE_PARTIAL, w->start_reason);
     else if (w->behind)
-        set_state(w, TAIL_STATE_PARTIAL, "behind");
+        set_state(w, TAIL_STATE_PARTIAL, w->dropped ? "shed under load" : "behind");
+    else if (w->dropped)
+        set_state(w, TAIL_STATE_PARTIAL, WHOLE_SINCE);
     else
         set_state(w, TAIL_STATE_COMPLETE, "");
 }

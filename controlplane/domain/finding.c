@@ -300,6 +300,33 @@ void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a
     }
 }
 
+/* Agents say so, too: nothing but what was shed is missing, and all is read now. */
+#define WHOLE_SINCE "read in full since bytes were shed"
+#define SHED_OVER_US (300 * 1000000LL) /* a flood comes in waves */
+
+bool attempt_log_shed(const struct attempt *a)
+{
+    return a->telemetry == TELEMETRY_PARTIAL && adv_streq(str_or(a->telemetry_reason), WHOLE_SINCE);
+}
+
+bool attempt_log_whole(const struct attempt *a)
+{
+    return !a->source_gap && (a->telemetry == TELEMETRY_COMPLETE || (a->shed_over && attempt_log_shed(a)));
+}
+
+void fleet_shed_check(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    if (a->shed_over || !a->shed_us || !job_state_running(a->state) || !attempt_log_shed(a))
+        return;
+    if (ev->now_us - a->shed_us < SHED_OVER_US) {
+        fleet_judge_by(f, a, a->shed_us + SHED_OVER_US);
+        return;
+    }
+    a->shed_over = true;
+    fleet_touch_attempt(in, a); /* its activity is another now */
+    fleet_pulse_look(f, in, a, ev);
+}
+
 /* The log as the agent sees it, but never better than what arrived of it. */
 static void set_telemetry(struct fleet *f, struct intents *in, struct attempt *a, enum telemetry_state state,
                           const char *reason, uint64_t dropped, const struct event *ev)
@@ -308,19 +335,25 @@ static void set_telemetry(struct fleet *f, struct intents *in, struct attempt *a
 
     if (a->shed_bytes && (state == TELEMETRY_UNSET || state == TELEMETRY_COMPLETE)) {
         state = TELEMETRY_PARTIAL;
-        reason = "bytes were shed on the way";
+        reason = WHOLE_SINCE;
     }
     if (dropped < a->shed_bytes)
         dropped = a->shed_bytes;
+    if (dropped > a->dropped_bytes || (dropped && !a->shed_us)) {
+        a->shed_us = ev->now_us;
+        a->shed_over = false;
+    }
     ch = a->telemetry != state || a->dropped_bytes != dropped;
     a->telemetry = state;
     a->dropped_bytes = dropped;
     ch |= str_set(in, &a->telemetry_reason, reason);
+    if (ch)
+        fleet_touch_attempt(in, a);
+    if (ch && job_state_running(a->state))
+        fleet_pulse_look(f, in, a, ev);
+    fleet_shed_check(f, in, a, ev);
     if (!ch)
         return;
-    fleet_touch_attempt(in, a);
-    if (job_state_running(a->state))
-        fleet_pulse_look(f, in, a, ev);
     if (job_state_failed(a->state) && a->judge_at_us)
         fleet_judge_by(f, a, ev->now_us);
 }

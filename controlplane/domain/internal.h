@@ -74,6 +74,12 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
 void fleet_apply_source(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 void fleet_apply_telemetry(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 void fleet_apply_shed(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+/* Looks whether bytes were shed long enough ago that silence counts again; if not yet, the attempt is looked at again then. */
+void fleet_shed_check(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+/* Nothing of its log is missing but what was shed and is past. */
+bool attempt_log_shed(const struct attempt *a);
+/* What the log shows now is all that is written: nothing is missing, or what is was shed and is past. */
+bool attempt_log_whole(const struct attempt *a);
 void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 /* The attempt's nodes became known, or a decision is near: what the evidence named may be told from them now. */
 void fleet_attribute(struct intents *in, struct attempt *a);

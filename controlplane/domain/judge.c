@@ -470,7 +470,7 @@ static void judge_running(struct fleet *f, struct intents *in, struct attempt *a
         return;
     }
     /* Silence is evidence only where the log is read in full and had shown progress before. */
-    if (a->telemetry != TELEMETRY_COMPLETE || a->source_gap || a->steps_seen <= a->steps_reported || user_fault || a->state != JOB_RUNNING)
+    if (!attempt_log_whole(a) || a->steps_seen <= a->steps_reported || user_fault || a->state != JOB_RUNNING)
         return;
     confirm_all(in, a, ev, "no progress followed for the grace time");
     fleet_decide_and_put(f, in, a, ev);
@@ -494,8 +494,10 @@ static void judge(struct fleet *f, struct intents *in, struct attempt *a, const 
     }
     if (job_state_failed(a->state))
         judge_failed(f, in, a, ev);
-    else if (job_state_running(a->state))
+    else if (job_state_running(a->state)) {
+        fleet_shed_check(f, in, a, ev);
         judge_running(f, in, a, ev);
+    }
     else if (job_state_terminal(a->state)) {
         bool had = a->anomalies != NULL;
         fleet_withdraw_all(in, a, ev, a->state == JOB_COMPLETED ? "the attempt completed all the same" :

@@ -426,6 +426,8 @@ struct attempt {
     char *telemetry_reason;
     uint64_t dropped_bytes; /* as the agent counts them, or @shed_bytes if that is more */
     uint64_t shed_bytes;    /* gaps in what arrived */
+    int64_t shed_us;        /* the last of either; 0: none */
+    bool shed_over;         /* runtime: and since long enough that what is heard now is all there is */
     char *source_fed;       /* the source of logs that lines of it came from; NULL: none */
     char *source_gap;       /* why what sources have of its log is not known; NULL: it is, or none was to tell */
     struct milestones ms;

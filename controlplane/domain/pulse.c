@@ -116,7 +116,7 @@ static bool heard(const struct attempt *a)
 {
     const struct cluster *c = a->job->cluster;
 
-    return a->state == JOB_RUNNING && a->telemetry == TELEMETRY_COMPLETE && !a->source_gap && c->agent_state == AGENT_CONNECTED &&
+    return a->state == JOB_RUNNING && attempt_log_whole(a) && c->agent_state == AGENT_CONNECTED &&
            c->digest_ok && !c->logs_down && !c->maintenance_until_us;
 }
 
@@ -525,8 +525,10 @@ enum activity attempt_activity(const struct attempt *a, char why[ACTIVITY_WHY_MA
         return say(why, ACTIVITY_UNKNOWN, "it is suspended or about to end");
     if (c->agent_state != AGENT_CONNECTED || c->logs_down)
         return say(why, ACTIVITY_UNKNOWN, c->logs_down ? "its log does not arrive" : "its cluster's agent is away");
-    seen = attempt_telemetry(a, reason);
-    if (seen != TELEMETRY_COMPLETE) {
+    if (!attempt_log_whole(a)) {
+        seen = attempt_telemetry(a, reason);
+        if (attempt_log_shed(a))
+            (void) snprintf(reason, sizeof(reason), "bytes of it were shed a moment ago");
         (void) snprintf(why, ACTIVITY_WHY_MAX, "its log is %s%s%.200s",
                         seen == TELEMETRY_UNSET ? "not reported yet" :
                         seen == TELEMETRY_LOST  ? "not readable" :

@@ -111,6 +111,7 @@ static const struct field attempt_fields[] = {
     F(36, F_I64, attempt, submit_unix),
     F(37, F_STR, attempt, source_fed),
     F(38, F_STR, attempt, source_gap),
+    F(39, F_I64, attempt, shed_us),
 };
 
 static const struct field anomaly_fields[] = {

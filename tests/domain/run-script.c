@@ -23,7 +23,7 @@
  *   witness CLUSTER JOB/N KIND [holds=0] [since=SECONDS] [source=] [detail=]
  *   logstream CLUSTER up|down
  *   activity CLUSTER JOB/N            what can be said of it
- *   telemetry CLUSTER JOB/N STATE [reason=] [submit=]
+ *   telemetry CLUSTER JOB/N STATE [reason=] [submit=] [dropped=] | shed CLUSTER JOB/N BYTES
  *   exclude CLUSTER NODE [reason=] [expire=SECONDS] | lift CLUSTER NODE [reason=]
  *   window CLUSTER [start=SECONDS] end=SECONDS | endwindow CLUSTER       ends the newest
  *   closeincident CLUSTER                                               the newest
@@ -822,6 +822,14 @@ static void run_line(void)
         ev.u.telemetry.state = adv_streq(word(4), "LOST")      ? TELEMETRY_LOST :
                                adv_streq(word(4), "PARTIAL")   ? TELEMETRY_PARTIAL :
                                                                  TELEMETRY_COMPLETE;
+        ev.u.telemetry.dropped_bytes = (uint64_t) num("dropped", 0);
+        apply(&ev);
+    } else if (adv_streq(verb, "shed")) {
+        char job[32];
+        ev.type = EV_LOG_SHED;
+        job_and_index(word(3), job, &ev.u.shed.restart_count);
+        ev.u.shed.job_id = job;
+        ev.u.shed.bytes = strtoull(word(4), NULL, 10);
         apply(&ev);
     } else if (adv_streq(verb, "source")) { /* source CLUSTER JOB/N [fed=NAME] [gap=WHY] */
         char job[32];
