@@ -40,7 +40,7 @@ struct watcher_rules {
 
 static const char *const kind_words[] = { "signature",  "notice",    "progress",
                                           "checkpoint", "resume",    "finished",
-                                          "recovered",  "healthy",   "traceback", "caught" };
+                                          "recovered",  "healthy",   "traceback", "caught", "placement" };
 static const char *const class_words[] = { "unknown",           "gpu_hardware",    "gpu_memory",
                                            "network_fabric",    "storage",         "host_memory",
                                            "node_failure",      "application_bug", "configuration",
@@ -114,6 +114,8 @@ static unsigned required_keys(enum watcher_kind kind)
     case WATCHER_KIND_TRACEBACK:
     case WATCHER_KIND_CAUGHT:
         return BASE_KEYS;
+    case WATCHER_KIND_PLACEMENT:
+        return BASE_KEYS | BIT(KEY_CAPTURE);
     default:
         return BASE_KEYS | BIT(KEY_PRECEDENCE);
     }

@@ -23,6 +23,7 @@ enum watcher_kind {
     WATCHER_KIND_HEALTHY,   /* never reported: calms the signatures of its line */
     WATCHER_KIND_TRACEBACK, /* never reported: opens a traceback */
     WATCHER_KIND_CAUGHT,    /* never reported: the exception that follows was caught */
+    WATCHER_KIND_PLACEMENT, /* never reported: says on which host a rank runs */
 };
 
 enum watcher_class {

@@ -24,6 +24,7 @@
 #include "common/buf.h"
 #include "common/utf8.h"
 #include "controlplane/watcher/engine.h"
+#include "controlplane/watcher/hosts.h"
 #include "controlplane/watcher/line.h"
 #include "controlplane/watcher/pattern.h"
 #include "controlplane/watcher/ranks.h"
@@ -79,6 +80,7 @@ struct watcher_scan {
     size_t own_at;
     const char *block;
     struct ranks *ranks; /* allocated with the first step of a named rank */
+    struct hosts *hosts; /* allocated when the log says where a rank runs */
     struct watcher_scan_stats stats;
 
     /* while a block is at the engine */
@@ -214,6 +216,24 @@ static void note_rank(struct watcher_scan *s, int rank, int64_t step)
         ranks_step(s->ranks, rank, step);
 }
 
+/* Without memory it is not known. */
+static void note_host(struct watcher_scan *s, const struct engine_match *m, const struct line_prefix *prefix)
+{
+    const struct engine_span *cap = m->capture;
+    int rank = (int) number(cap[ENGINE_CAPTURE_RANK], 999999);
+    const char *name = cap[ENGINE_CAPTURE_NODE].s ? cap[ENGINE_CAPTURE_NODE].s : prefix->node;
+
+    if (rank < 0 || !name || (!s->hosts && !(s->hosts = calloc(1, sizeof(*s->hosts)))))
+        return;
+    hosts_note(s->hosts, rank, number(cap[ENGINE_CAPTURE_TOTAL], MAX_STEP), name,
+               cap[ENGINE_CAPTURE_NODE].s ? cap[ENGINE_CAPTURE_NODE].len : prefix->node_len);
+}
+
+static const char *host_of(const struct watcher_scan *s, int rank)
+{
+    return s->hosts ? hosts_of(s->hosts, rank) : NULL;
+}
+
 struct candidate {
     size_t rule;
     bool any;
@@ -234,6 +254,7 @@ static void tell(struct watcher_scan *s, enum watcher_finding_type type, const s
                                  .in_traceback = in_traceback,
                                  .calmed_by = c->calmed_by,
                                  .count = 1 };
+    const char *host;
 
     f.step = number(cap[ENGINE_CAPTURE_STEP], MAX_STEP);
     f.total = number(cap[ENGINE_CAPTURE_TOTAL], MAX_STEP);
@@ -268,12 +289,18 @@ static void tell(struct watcher_scan *s, enum watcher_finding_type type, const s
         f.local_rank = prefix->local_rank;
     if (f.task < 0)
         f.task = prefix->task;
+    host = host_of(s, prefix->rank);
     if (prefix->node)
         put_text(f.reporter, sizeof(f.reporter), prefix->node, prefix->node_len);
+    else if (host)
+        put_text(f.reporter, sizeof(f.reporter), host, strlen(host));
     else if (s->node)
         put_text(f.reporter, sizeof(f.reporter), s->node, strlen(s->node));
+    host = host_of(s, (int) number(cap[ENGINE_CAPTURE_RANK], 999999));
     if (cap[ENGINE_CAPTURE_NODE].s)
         put_text(f.node, sizeof(f.node), cap[ENGINE_CAPTURE_NODE].s, cap[ENGINE_CAPTURE_NODE].len);
+    else if (host) /* the rank that the line is about, whoever printed it */
+        put_text(f.node, sizeof(f.node), host, strlen(host));
     else
         memcpy(f.node, f.reporter, sizeof(f.node));
     if (cap[ENGINE_CAPTURE_DEVICE].s)
@@ -383,6 +410,10 @@ static void on_line(void *ctx, const char *line, size_t len, size_t offset, cons
         case WATCHER_KIND_CAUGHT:
             caught |= engine_confirm(s->engine, rules[i], line, len, prefix.body, &match);
             continue;
+        case WATCHER_KIND_PLACEMENT:
+            if (engine_confirm(s->engine, rules[i], line, len, prefix.body, &match))
+                note_host(s, &match, &prefix);
+            continue;
         }
         if (best[type].any && s->list[best[type].rule].precedence >= r->precedence)
             continue;
@@ -401,6 +432,8 @@ static void on_line(void *ctx, const char *line, size_t len, size_t offset, cons
         if (s->explain && !best[WATCHER_SIGNATURE].any)
             tell(s, WATCHER_CALMED, &best[WATCHER_SIGNATURE], line, len, offset, &prefix, closes);
     }
+    if (best[WATCHER_RECOVERED].any && s->hosts)
+        memset(s->hosts, 0, sizeof(*s->hosts)); /* ranks may run elsewhere now */
     for (size_t i = 0; i < ADV_ARRAY_LEN(order); i++) {
         enum watcher_finding_type type = order[i];
         if (best[type].any)
@@ -614,6 +647,7 @@ struct watcher_scan *watcher_scan_free(struct watcher_scan *s)
         free(s->carry);
         free(s->repeats);
         free(s->ranks);
+        free(s->hosts);
         (void) watcher_pattern_free(s->own);
         free(s);
     }
@@ -649,6 +683,7 @@ bool watcher_scan_behind(struct watcher_scan *s, char ret_ranks[WATCHER_RANKS_SI
 
 size_t watcher_scan_memory(const struct watcher_scan *s)
 {
-    return sizeof(*s) + s->carry_cap + (s->ranks ? sizeof(*s->ranks) : 0) + (s->node ? strlen(s->node) + 1 : 0) +
+    return sizeof(*s) + s->carry_cap + (s->ranks ? sizeof(*s->ranks) : 0) + (s->hosts ? sizeof(*s->hosts) : 0) +
+           (s->node ? strlen(s->node) + 1 : 0) +
            (s->repeats ? s->n_rules * sizeof(*s->repeats) : 0);
 }
