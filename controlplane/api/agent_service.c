@@ -190,12 +190,11 @@ static void op_send(void *ctx, const Advisor__V1__SessionResponse *msg)
     }
 }
 
-static void op_next(void *ctx)
+static bool op_next(void *ctx)
 {
     struct session_ctx *x = ctx;
 
-    if (x->call)
-        x->call->ops->read_next(x->call);
+    return x->call && x->call->ops->read_next(x->call);
 }
 
 static const struct session_ops ops = { op_submit, op_read, op_fleet, op_mono_us, op_wall_us, op_send, op_next, op_fail };
@@ -466,7 +465,7 @@ static bool push_step(struct log_work *w)
     if (p->chunk < q->n_chunks)
         return true;
     p->msg = NULL;
-    p->call->ops->read_next(p->call);
+    (void) p->call->ops->read_next(p->call);
     return false;
 }
 

@@ -43,7 +43,7 @@ struct api_call_ops {
     void (*fail)(struct api_call *call, const struct adv_err *err);
     int (*send)(struct api_call *call, const ProtobufCMessage *msg); /* -ADV_RESOURCE_EXHAUSTED: its queue is full */
     size_t (*queued_bytes)(const struct api_call *call);
-    void (*read_next)(struct api_call *call);
+    bool (*read_next)(struct api_call *call); /* whether a message is here already */
     void (*finish)(struct api_call *call);
     void (*arrived)(struct api_call *call); /* of a method that `arrives`: its beginning is over */
     bool (*ended)(const struct api_call *call);

@@ -520,13 +520,14 @@ static void on_recv(struct rpc_tag *tag, bool ok)
     done(call);
 }
 
-void rpc_stream_read_next(struct rpc_call *call)
+bool rpc_stream_read_next(struct rpc_call *call)
 {
     if (call->finishing || call->ended || call->recv_pending || call->half_closed ||
         !client_streams(call))
-        return;
+        return false;
     adv_arena_done(&call->arena);
     arm_recv(call);
+    return call->recv != NULL; /* core hands over at once what it has; on_recv() comes from the queue */
 }
 
 static int64_t to_mono_us(gpr_timespec deadline)

@@ -256,7 +256,7 @@ static void reply(struct rpc_call *call, response_t *res, const request_t *req)
         rpc_call_fail(call, &err);
         return;
     }
-    rpc_stream_read_next(call);
+    (void) rpc_stream_read_next(call);
 }
 
 static void reply_file(struct rpc_call *call, const request_t *req, const struct file *f)

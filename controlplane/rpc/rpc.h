@@ -210,8 +210,9 @@ void rpc_call_fail(struct rpc_call *call, const struct adv_err *err);
 
 /* ---- streams ---- */
 
-/* Asks for the next on_message or on_half_close. The message before is freed. */
-void rpc_stream_read_next(struct rpc_call *call);
+/* Asks for the next on_message or on_half_close. The message before is freed. True: a message is here already, and on_message
+ * comes soon. */
+bool rpc_stream_read_next(struct rpc_call *call);
 
 /* Queues one response. Sent in order.
  * Errors: -ADV_RESOURCE_EXHAUSTED (the queue's bytes or messages are over the limit: what now is

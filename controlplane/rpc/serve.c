@@ -83,9 +83,9 @@ static size_t op_queued_bytes(const struct api_call *call)
     return rpc_stream_queued_bytes(served_of(call)->call);
 }
 
-static void op_read_next(struct api_call *call)
+static bool op_read_next(struct api_call *call)
 {
-    rpc_stream_read_next(served_of(call)->call);
+    return rpc_stream_read_next(served_of(call)->call);
 }
 
 static void op_finish(struct api_call *call)

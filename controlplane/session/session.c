@@ -7,7 +7,9 @@
  *   ACTIVE   Heartbeat                lease extended, HeartbeatAck; one without an epoch extends nothing
  *   ACTIVE   Pull                     answered now or when there is something
  *   ACTIVE   numbered message         event; Ack once durable. Several *flights* may be under way: small messages, whose
- *                                     texts are copied. Any other message waits until all have landed
+ *                                     texts are copied. Any other message waits until all have landed.
+ *                                     An agent that waits for each Ack has one: to ask for what is not
+ *                                     there yet costs a write to the connection, before the commit
  *   STANDBY  Heartbeat                takes the lease if it is free (then ACTIVE), else HeartbeatAck without grant
  *   STANDBY  anything else            ends the call: a standby has nothing to tell
  *
@@ -81,8 +83,10 @@ struct session {
     unsigned outstanding;                   /* callbacks to come */
     unsigned flights;                       /* of these */
     size_t flight_bytes;
+    bool eager;                             /* the agent does not wait for its Acks, so several fly */
+    unsigned flown;                         /* since there was none */
     bool msg_waits;                         /* for the flights */
-    bool full;                              /* next() waits for a flight */
+    bool next_waits;                        /* next() waits for a flight */
     uint64_t ack_seq;                       /* to be told by session_flush(); 0: nothing */
     bool closed;
 };
@@ -211,9 +215,9 @@ static void next_message(struct session *s)
     s->msg = NULL;
     adv_arena_done(&s->event_arena);
     adv_arena_init(&s->event_arena, ARENA_BYTES);
-    s->full = s->flights >= FLIGHTS_MAX || s->flight_bytes >= FLIGHTS_BYTES;
-    if (!s->full && s->state != SESSION_ENDED && !s->closed)
-        s->ops->next(s->ctx);
+    s->next_waits = s->flights && (!s->eager || s->flights >= FLIGHTS_MAX || s->flight_bytes >= FLIGHTS_BYTES);
+    if (!s->next_waits && s->state != SESSION_ENDED && !s->closed && s->ops->next(s->ctx))
+        s->eager = true;
 }
 
 /* ---- to the agent ----------------------------------------------------------------------------------------------- */
@@ -451,8 +455,12 @@ static void send_focus(struct session *s, struct cluster *c)
 
 void session_flush(struct session *s)
 {
-    if (s->ack_seq && s->state != SESSION_ENDED && !s->closed)
+    if (s->state == SESSION_ENDED || s->closed)
+        return;
+    if (s->ack_seq)
         send_ack(s, s->ack_seq);
+    if (s->next_waits)
+        next_message(s); /* after the answer: with it goes what the connection has to say of its window */
 }
 
 void session_changed(struct session *s)
@@ -772,15 +780,16 @@ static void landed_cb(void *arg, const struct event *ev, const struct adv_err *e
     uint64_t seq = fl->seq;
 
     (void) ev;
-    s->flights--;
     s->flight_bytes -= fl->bytes;
+    if (--s->flights == 0) {
+        s->eager = s->flown > 1;
+        s->flown = 0;
+    }
     free(fl);
     if (!event_done(s, err))
         return;
     s->ack_seq = seq;
-    if (s->full) {
-        next_message(s);
-    } else if (s->msg_waits && !s->flights) {
+    if (s->msg_waits && !s->flights) {
         s->msg_waits = false;
         session_flush(s);
         handle(s, s->msg);
@@ -830,7 +839,9 @@ static void take_off(struct session *s, struct event *ev)
         *texts[i] = at;
         at += len;
     }
+    s->eager |= s->flights > 0;
     s->flights++;
+    s->flown++;
     s->flight_bytes += bytes;
     s->outstanding++;
     s->ops->submit(s->ctx, ev, landed_cb, fl);

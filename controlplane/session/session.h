@@ -7,7 +7,8 @@
  * the protocol.
  *
  * The caller gives the next message only after session_ops.next() was called. Of what tells of one thing (statuses,
- * actions, telemetry) a session has several under way, so that one transaction takes them; they are copied, within bounds.
+ * actions, telemetry) a session of an agent that sends several has several under way, so that one transaction takes them;
+ * they are copied, within bounds.
  * Everything else waits for what came before it and is alone, so its event may borrow the message's texts until it is done.
  * Either way order holds, and a slow store pushes back to the agent.
  *
@@ -33,8 +34,8 @@ struct session_ops {
     int64_t (*mono_us)(void *ctx); /* the clock of struct event.mono_us */
     int64_t (*wall_us)(void *ctx);
     void (*send)(void *ctx, const Advisor__V1__SessionResponse *msg);
-    /* Ready for the next message. */
-    void (*next)(void *ctx);
+    /* Ready for the next message. True: it is here already, and will be given soon. */
+    bool (*next)(void *ctx);
     /* Ends the call with this error; session_closed() follows. */
     void (*fail)(void *ctx, const struct adv_err *err);
 };
@@ -62,7 +63,7 @@ void session_close(struct session *s, const char *why);
 /* One message of the agent. Valid until next(). */
 void session_message(struct session *s, const Advisor__V1__SessionRequest *msg);
 
-/* After the callbacks of a turn: acknowledges, once, all that became durable with it. */
+/* After the callbacks of a turn: acknowledges, once, all that became durable with it, and asks for more. */
 void session_flush(struct session *s);
 
 /* Something was committed: answers a waiting Pull, tells a new mode, a new focus. */

@@ -121,9 +121,10 @@ static void op_send(void *ctx, const Advisor__V1__SessionResponse *msg)
     free(bytes);
 }
 
-static void op_next(void *ctx)
+static bool op_next(void *ctx)
 {
     ((struct peer *) ctx)->ready = true;
+    return true; /* several may be under way */
 }
 
 static void op_fail(void *ctx, const struct adv_err *err)

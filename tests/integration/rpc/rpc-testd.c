@@ -265,7 +265,7 @@ static void sum(struct rpc_call *call, const ProtobufCMessage *msg)
     uint64_t *n = rpc_call_user(call);
 
     *n += ((const echo_t *) msg)->data.len;
-    rpc_stream_read_next(call);
+    (void) rpc_stream_read_next(call);
 }
 
 static void sum_end(struct rpc_call *call)
@@ -288,7 +288,7 @@ static void chat(struct rpc_call *call, const ProtobufCMessage *msg)
     }
     res.text = req->text;
     if (rpc_stream_send(call, &res.base) == 0)
-        rpc_stream_read_next(call);
+        (void) rpc_stream_read_next(call);
 }
 
 static void chat_end(struct rpc_call *call)

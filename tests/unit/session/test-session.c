@@ -17,7 +17,9 @@ struct peer {
     bool next, failed;
     struct adv_err why;
     bool ready; /* next() came and no message is under way */
+    bool has_more; /* the agent sends without waiting: next() finds the next message there */
     unsigned nexts, reads;
+    size_t sent_at_next;
     struct submitted {
         struct event ev;
         session_event_cb cb;
@@ -169,13 +171,15 @@ static void op_send(void *ctx, const Advisor__V1__SessionResponse *msg)
     free(bytes);
 }
 
-static void op_next(void *ctx)
+static bool op_next(void *ctx)
 {
     struct peer *p = ctx;
 
     cr_assert_not(p->ready, "next() twice");
     p->ready = true;
     p->nexts++;
+    p->sent_at_next = p->n_sent;
+    return p->has_more;
 }
 
 static void op_fail(void *ctx, const struct adv_err *err)
@@ -625,6 +629,14 @@ static const char *first_advice(char name[RESOURCE_NAME_MAX])
     return advice_resource_name(cluster()->open_advice->attempt, name);
 }
 
+/* The agent does not wait for its Acks: what it says next is there when it is asked for. */
+static void sends_ahead(struct peer *p)
+{
+    p->has_more = true;
+    say_heartbeat(p, 1, true);
+    drop_sent(p);
+}
+
 #define PENDING   ADVISOR__V1__DISPOSITION__DISPOSITION_PENDING
 #define ABANDONED ADVISOR__V1__DISPOSITION__DISPOSITION_ABANDONED
 
@@ -638,7 +650,7 @@ Test(session, small_messages_share_a_turn_and_an_ack)
     with_orders(&p, 1);
     ad = cluster()->open_advice;
     audit = cluster()->audit_seq;
-    drop_sent(&p);
+    sends_ahead(&p);
     p.hold_events = true;
     for (unsigned i = 0; i < 16; i++) {
         cr_assert(p.ready, "%u", i);
@@ -666,6 +678,7 @@ Test(session, small_messages_are_bounded_by_bytes)
 
     open_peer(&p, "s1");
     say_hello(&p, "j1");
+    sends_ahead(&p);
     p.hold_events = true;
     say_telemetry(&p, 1, 10000);
     cr_assert(p.ready);
@@ -688,16 +701,18 @@ Test(session, small_messages_are_bounded_by_bytes)
 Test(session, others_wait_for_small_messages)
 {
     char name[RESOURCE_NAME_MAX];
+    unsigned reads;
     struct peer p;
 
     with_orders(&p, 1);
-    drop_sent(&p);
+    sends_ahead(&p);
     p.hold_events = true;
     say_status(&p, 3, first_advice(name), PENDING, "one");
     say_status(&p, 4, first_advice(name), PENDING, "two");
-    say_heartbeat(&p, 1, true);
+    reads = p.reads;
+    say_heartbeat(&p, 2, true);
     cr_assert_not(p.ready);
-    cr_assert_eq(p.reads, 0);
+    cr_assert_eq(p.reads, reads);
     now_us += 60 * 1000000LL; /* who waits for the store is not silent */
     session_tick(p.session);
     session_tick(p.session);
@@ -706,7 +721,7 @@ Test(session, others_wait_for_small_messages)
     p.hold_events = false;
     run(&p);
     cr_assert(p.ready);
-    cr_assert_eq(p.reads, 1);
+    cr_assert_eq(p.reads, reads + 1);
     cr_assert_eq(p.n_sent, 2);
     cr_assert_eq(p.sent[0]->message_case, ADVISOR__V1__SESSION_RESPONSE__MESSAGE_ACK);
     cr_assert_eq(p.sent[0]->ack->durable_through_seq, 4);
@@ -728,7 +743,7 @@ Test(session, after_a_refused_one_nothing_is_acknowledged)
 
     with_orders(&p, 1);
     ad = cluster()->open_advice;
-    drop_sent(&p);
+    sends_ahead(&p);
     p.hold_events = true;
     say_status(&p, 3, first_advice(name), PENDING, "good");
     say_status(&p, 4, first_advice(name), 99, "bad");
@@ -749,7 +764,7 @@ Test(session, a_store_that_fails_acknowledges_none_of_several)
     struct peer p;
 
     with_orders(&p, 1);
-    drop_sent(&p);
+    sends_ahead(&p);
     p.hold_events = true;
     for (uint64_t seq = 3; seq < 8; seq++)
         say_status(&p, seq, first_advice(name), PENDING, seq % 2 ? "odd" : "even");
@@ -771,7 +786,7 @@ Test(session, close_with_several_outstanding)
 
     with_orders(&p, 1);
     ad = cluster()->open_advice;
-    drop_sent(&p);
+    sends_ahead(&p);
     p.hold_events = true;
     say_status(&p, 3, first_advice(name), PENDING, "one");
     say_status(&p, 4, first_advice(name), ABANDONED, "two");
@@ -786,6 +801,39 @@ Test(session, close_with_several_outstanding)
     cr_assert_eq(p.n_sent, 0);
     cr_assert_eq(ad->disposition, DISPOSITION_ABANDONED);
     cr_assert_eq(cluster()->agent_state, AGENT_UNREACHABLE);
+}
+
+/* To ask for what is not there yet would cost a write: an agent that waits for each Ack is asked with it. */
+Test(session, who_waits_for_acks_is_asked_after_them)
+{
+    char name[RESOURCE_NAME_MAX], detail[16];
+    struct peer p;
+
+    with_orders(&p, 1);
+    for (unsigned i = 0; i < 3; i++) {
+        drop_sent(&p);
+        p.hold_events = true;
+        (void) snprintf(detail, sizeof(detail), "look %u", i);
+        say_status(&p, 3 + i, first_advice(name), PENDING, detail);
+        cr_assert_not(p.ready, "%u: asked for the next before this one is stored", i);
+        p.hold_events = false;
+        run(&p);
+        cr_assert(p.ready);
+        cr_assert_eq(p.sent_at_next, 1, "asked before it was told");
+        cr_assert_eq(LAST(&p, ACK)->ack->durable_through_seq, 3 + i);
+    }
+    p.has_more = true; /* now it sends ahead */
+    say_status(&p, 6, first_advice(name), PENDING, "one");
+    p.hold_events = true;
+    say_status(&p, 7, first_advice(name), PENDING, "two");
+    cr_assert(p.ready);
+    p.has_more = false; /* and now no more */
+    p.hold_events = false;
+    run(&p);
+    p.hold_events = true;
+    say_status(&p, 8, first_advice(name), PENDING, "three");
+    cr_assert_not(p.ready);
+    close_peer(&p);
 }
 
 Test(session, heartbeats_rise)
