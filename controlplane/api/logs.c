@@ -250,8 +250,8 @@ static void on_finding(void *ctx, const struct watcher_finding *f)
     struct finding_event *fe;
     struct event *ev;
 
-    if (f->type == WATCHER_NOTICE || (f->type == WATCHER_PROGRESS && ls->pending > PENDING_MAX))
-        return; /* nothing rests on them */
+    if ((f->type == WATCHER_NOTICE || f->type == WATCHER_PROGRESS) && ls->pending > PENDING_MAX)
+        return; /* nothing rests on one of many */
     fe = ls->parked && ls->logs->n_parked >= PARKED_MAX ? NULL : calloc(1, sizeof(*fe));
     if (!fe) {
         if (adv_log_ratelimit(&limit, 1))

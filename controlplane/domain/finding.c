@@ -10,6 +10,7 @@
 #define REGAIN_PROGRESS   5     /* the same where steps fell back first: a launcher that restarts inside the job does that, but
                                  * so do other ranks whose last lines come late */
 #define PROGRESS_STORE_US (10 * 1000000LL)
+#define NOTICE_STORE_US   (60 * 1000000LL)
 
 char *fleet_named_nodes(struct intents *in, const char *const *names, size_t n)
 {
@@ -205,6 +206,62 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
         fleet_judge_by(f, a, ev->now_us + left); /* the second witness, perhaps */
 }
 
+/* One piece of evidence for each rule that noticed something; the same again only widens it. Half of the room is kept for those
+ * who report evidence from outside. */
+void fleet_apply_notice(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    adv_auto_free char *named = fleet_named_nodes(in, ev->u.finding.nodes, ev->u.finding.n_nodes);
+    adv_auto_free char *nodes = blamed_nodes(in, a, ev->u.finding.blame, named);
+    ADV_AUTO(adv_hostlist) all = adv_hostlist_new(ATTEMPT_MAX_NODES);
+    ADV_AUTO_DONE(adv_buf) text;
+    char uid[32], name[RESOURCE_NAME_MAX];
+    struct evidence *e;
+    bool fresh = true, ch = false;
+
+    adv_buf_init(&text, HOST_LIST_TEXT_MAX);
+    if (named && !nodes && ev->u.finding.blame == BLAME_NODE)
+        return; /* of no node that it uses */
+    DL_FOREACH (a->evidence, e)
+        if (adv_streq(str_or(e->reporter), "watcher") && adv_streq(str_or(e->kind), str_or(ev->u.finding.rule))) {
+            fresh = false;
+            break;
+        }
+    if (fresh) {
+        if (a->n_evidence >= ATTEMPT_MAX_EVIDENCE / 2)
+            return;
+        if (!all || !(e = calloc(1, sizeof(*e)))) {
+            in->oom = true;
+            return;
+        }
+        e->attempt = a;
+        fleet_mint_uid(f, ev->now_us, uid);
+        (void) str_set(in, &e->uid, uid);
+        (void) str_set(in, &e->source, "log");
+        (void) str_set(in, &e->kind, ev->u.finding.rule);
+        (void) str_set(in, &e->excerpt_sha256, ev->u.finding.excerpt_sha256);
+        (void) str_set(in, &e->reporter, "watcher");
+        fleet_str_take(&e->summary, fleet_strf(in, "%s: something for the administrators", str_or(ev->u.finding.fault_class)));
+        e->window_start_us = e->observe_us = ev->u.finding.observe_us;
+        e->record_us = ev->now_us;
+        DL_APPEND(a->evidence, e);
+        a->n_evidence++;
+    }
+    if (nodes && (!all || (e->nodes && nodes_add(all, e->nodes) < 0) || nodes_add(all, nodes) < 0 ||
+                  adv_hostlist_format(all, &text, NULL) < 0))
+        in->oom = true;
+    else if (nodes)
+        ch = str_set(in, &e->nodes, text.data);
+    if (ev->u.finding.observe_us > e->window_end_us && (fresh || ev->u.finding.observe_us - e->window_end_us > NOTICE_STORE_US)) {
+        e->window_end_us = ev->u.finding.observe_us;
+        ch = true;
+    }
+    if (fresh || ch)
+        fleet_touch(in, RESOURCE_EVIDENCE, e, a->job->cluster);
+    if (fresh)
+        fleet_audit(in, a->job->cluster, ev, e->observe_us, "signal.evidence", attempt_resource_name(a, name), "log %s%s%s, excerpt %s",
+                    e->kind, e->nodes ? " about " : "", str_or(e->nodes), e->excerpt_sha256 ? e->excerpt_sha256 : "none");
+}
+
 /* It does what its predecessor had not saved. Items and epochs are no position in the run: they count where nobody knows of
  * any, and then new ones have to be seen. */
 static bool beyond(const struct attempt *a, const struct attempt *prev)
@@ -288,6 +345,7 @@ void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a
             fleet_withdraw_all(in, a, ev, "the job deals with it itself");
         break;
     case FINDING_SIGNATURE:
+    case FINDING_NOTICE:
         break;
     }
     if (prev && !prev->unseen && !prev->ms.successor_productive_us && beyond(a, prev)) {

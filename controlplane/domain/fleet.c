@@ -251,6 +251,8 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
             a->steps_reported++;
         if (ev->u.finding.kind == FINDING_SIGNATURE)
             fleet_apply_signature(f, in, a, ev);
+        else if (ev->u.finding.kind == FINDING_NOTICE)
+            fleet_apply_notice(f, in, a, ev);
         else
             fleet_apply_progress(f, in, a, ev);
         break;

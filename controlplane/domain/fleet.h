@@ -126,7 +126,9 @@ struct node_obs {
     uint64_t hash;
 };
 
-enum finding_kind { FINDING_SIGNATURE, FINDING_PROGRESS, FINDING_CHECKPOINT, FINDING_RESUMED, FINDING_FINISHED, FINDING_RECOVERED };
+/* A notice says that something is wrong with a machine, if not with the job: it becomes evidence, and nothing rests on it. */
+enum finding_kind { FINDING_SIGNATURE, FINDING_PROGRESS, FINDING_CHECKPOINT, FINDING_RESUMED, FINDING_FINISHED, FINDING_RECOVERED,
+                    FINDING_NOTICE };
 /* What the number of a progress line counts. */
 enum finding_unit { UNIT_STEP, UNIT_ITEM, UNIT_EPOCH, UNIT_NONE /* there is none: a sign of life */ };
 enum finding_blame { BLAME_NONE, BLAME_NODE, BLAME_REPORTER };

@@ -73,6 +73,7 @@ void fleet_job_set_hash(struct cluster *c, struct job *j, bool present, uint64_t
 void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 void fleet_apply_source(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 void fleet_apply_telemetry(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+void fleet_apply_notice(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 void fleet_apply_shed(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 /* Looks whether bytes were shed long enough ago that silence counts again; if not yet, the attempt is looked at again then. */
 void fleet_shed_check(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);

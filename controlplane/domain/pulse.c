@@ -149,7 +149,7 @@ static int64_t silent_for(struct attempt *a, const struct event *ev)
 
 static bool is_sign(const struct event *ev)
 {
-    return ev->type == EV_FINDING && ev->u.finding.kind != FINDING_SIGNATURE;
+    return ev->type == EV_FINDING && ev->u.finding.kind != FINDING_SIGNATURE && ev->u.finding.kind != FINDING_NOTICE;
 }
 
 static struct pulse *pulse_get(struct intents *in, struct attempt *a, const struct event *ev)
@@ -251,6 +251,7 @@ void fleet_pulse_sign(struct fleet *f, struct intents *in, struct attempt *a, co
         s.kind = RHYTHM_FINISHED;
         break;
     case FINDING_SIGNATURE:
+    case FINDING_NOTICE:
     default:
         return;
     }

@@ -412,6 +412,22 @@ static const struct anomaly *standing(const struct replay *r, const struct attem
     return silent && own ? own : slow ? slow : r->silent ? silence : NULL;
 }
 
+/* Something is wrong with a node of it, and it is not known to suffer: for the administrators, as a notice is. */
+static void note_suspected(struct replay *r, const struct attempt *a, struct replay_verdict *v)
+{
+    const struct anomaly *an, *best = NULL;
+
+    DL_FOREACH (a->anomalies, an)
+        if (an->status == ANOMALY_SUSPICION && an->blame == BLAME_NODE && an->nodes && !an->terminal && !anomaly_of_rhythm(an) &&
+            (!best || anomaly_weightier(an, best)))
+            best = an;
+    if (!best)
+        return;
+    (void) snprintf(v->notice_class, sizeof(v->notice_class), "%s", str_or(best->fault_class));
+    (void) snprintf(v->notice_rule, sizeof(v->notice_rule), "%s", str_or(best->rule));
+    v->notice_nodes = copy(r, best->nodes);
+}
+
 static void conclude(struct replay *r, const struct attempt *a, struct replay_verdict *v)
 {
     const struct advice *ad = a->advice;
@@ -443,8 +459,11 @@ static void conclude(struct replay *r, const struct attempt *a, struct replay_ve
     if (has_reason(ad, "had_finished"))
         return;
     if (!best || (best->status != ANOMALY_CONFIRMED && !acts)) {
-        if (!(best = standing(r, a, &kind)))
+        if (!(best = standing(r, a, &kind))) {
+            if (!r->notice)
+                note_suspected(r, a, v);
             return;
+        }
         v->stands = true;
     }
     v->anomaly = true;

@@ -27,6 +27,8 @@ static bool kind_of(const struct watcher_finding *f, enum finding_kind *ret)
         *ret = FINDING_RECOVERED;
         return true;
     case WATCHER_NOTICE:
+        *ret = FINDING_NOTICE;
+        return f->rule->precedence >= WATCHER_NOTICE_FOR_PEOPLE;
     case WATCHER_CALMED:
         break;
     }
@@ -105,7 +107,7 @@ bool watcher_report_fill(struct watcher_report *r, const struct watcher_finding 
     ev->u.finding.step = f->step < 0 ? 0 : (uint64_t) f->step;
     ev->u.finding.offset = f->offset;
     ev->u.finding.observe_us = f->observe_wall_us;
-    if (kind == FINDING_SIGNATURE)
+    if (kind == FINDING_SIGNATURE || kind == FINDING_NOTICE)
         fill_signature(r, f, ev);
     else if (kind == FINDING_PROGRESS)
         fill_progress(f, ev);

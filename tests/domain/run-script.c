@@ -16,6 +16,7 @@
  *         [comment=] [user=] [batch=0] [requeueable=0] [held=1] [inc=]      without inc: of an agent that has watched the id
  *   log CLUSTER JOB/N signature rule= class= retryable= precedence= [terminal=0] [blame=node] [nodes=] [offset=] [kind=hang] [outside=1]
  *       [submit=]      which attempt is meant
+ *   log CLUSTER JOB/N notice rule= class= [blame=node] [nodes=]
  *   log CLUSTER JOB/N progress|checkpoint|resumed STEP | log CLUSTER JOB/N finished|recovered
  *         [unit=item|epoch|none] [total=] [series=]
  *   steps CLUSTER JOB/N from= n= every=SECONDS [by=] [unit=] [total=] [series=]   progress again and again; attempts are
@@ -372,7 +373,7 @@ static void do_state(struct event *ev, bool full)
 
 static enum finding_kind finding_of(const char *s)
 {
-    static const char *const names[] = { "signature", "progress", "checkpoint", "resumed", "finished", "recovered" };
+    static const char *const names[] = { "signature", "progress", "checkpoint", "resumed", "finished", "recovered", "notice" };
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(names); i++)
         if (adv_streq(s, names[i]))
@@ -402,7 +403,7 @@ static void do_log(struct event *ev)
     ev->u.finding.kind = finding_of(word(4));
     ev->u.finding.observe_us = now_us;
     ev->u.finding.outside = num("outside", 0) != 0;
-    if (ev->u.finding.kind != FINDING_SIGNATURE) {
+    if (ev->u.finding.kind != FINDING_SIGNATURE && ev->u.finding.kind != FINDING_NOTICE) {
         ev->u.finding.step = ev->u.finding.kind >= FINDING_FINISHED ? 0 : strtoull(word(5), NULL, 10);
         take_numbers(ev);
     } else {
