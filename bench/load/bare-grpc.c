@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bare-grpc [CERT KEY CA]: gRPC core with nothing on it: one thread, one queue; any method echoes its request, so that the
- * control plane has something to be compared with. A method named /hold keeps its stream open. Prints its port. */
+ * control plane has something to be compared with. /bench.Echo/Hold keeps its stream open after that. Prints its port. */
 
 #include <grpc/byte_buffer.h>
 #include <grpc/grpc.h>
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-enum step { ACCEPTED, READ, ANSWERED, HELD };
+enum step { ACCEPTED, READ, ANSWERED };
 
 struct call {
     enum step step;
@@ -70,17 +70,11 @@ static void drop(struct call *c)
 static void run(struct call *c, int ok)
 {
     grpc_op ops[4] = { 0 };
+    size_t n = 2;
 
     switch (c->step) {
     case ACCEPTED:
         arm();
-        if (grpc_slice_str_cmp(c->details.method, "/hold") == 0) {
-            ops[0].op = GRPC_OP_RECV_CLOSE_ON_SERVER;
-            ops[0].data.recv_close_on_server.cancelled = &c->cancelled;
-            ops[1].op = GRPC_OP_SEND_INITIAL_METADATA;
-            start(c, ops, 2, HELD);
-            return;
-        }
         ops[0].op = GRPC_OP_RECV_MESSAGE;
         ops[0].data.recv_message.recv_message = &c->msg;
         start(c, ops, 1, READ);
@@ -89,13 +83,15 @@ static void run(struct call *c, int ok)
         ops[0].op = GRPC_OP_RECV_CLOSE_ON_SERVER;
         ops[0].data.recv_close_on_server.cancelled = &c->cancelled;
         ops[1].op = GRPC_OP_SEND_INITIAL_METADATA;
-        ops[2].op = GRPC_OP_SEND_STATUS_FROM_SERVER;
-        ops[3].op = GRPC_OP_SEND_MESSAGE;
-        ops[3].data.send_message.send_message = c->msg;
-        start(c, ops, c->msg && ok ? 4 : 3, ANSWERED);
+        if (c->msg && ok) {
+            ops[n].op = GRPC_OP_SEND_MESSAGE;
+            ops[n++].data.send_message.send_message = c->msg;
+        }
+        if (grpc_slice_str_cmp(c->details.method, "/bench.Echo/Hold") != 0)
+            ops[n++].op = GRPC_OP_SEND_STATUS_FROM_SERVER;
+        start(c, ops, n, ANSWERED);
         return;
     case ANSWERED:
-    case HELD:
         drop(c);
         return;
     }

@@ -479,6 +479,7 @@ void cmd_lag(void)
 static struct {
     struct link_env env;
     struct link **links;
+    char *path;
     unsigned n, done;
     uint64_t lost;
     int64_t began_us;
@@ -486,11 +487,8 @@ static struct {
 
 static void bare_connect(unsigned i);
 
-static void bare_ready(void *ctx)
+static void bare_done(void)
 {
-    unsigned i = (unsigned) (uintptr_t) ctx;
-
-    (void) i;
     if (++ba.done < ba.n)
         return;
     show("handshakes", ba.n);
@@ -499,6 +497,31 @@ static void bare_ready(void *ctx)
     for (unsigned k = 0; k < ba.n; k++)
         ba.links[k] = link_close(ba.links[k]);
     command_done();
+}
+
+static void bare_answered(void *ctx, struct link_call *c, const uint8_t *data, size_t len)
+{
+    (void) ctx, (void) c, (void) data, (void) len;
+    bare_done();
+}
+
+static void bare_ended(void *ctx, struct link_call *c, const struct wire_status *st)
+{
+    (void) ctx, (void) c;
+    if (ba.path && st->code != 0)
+        die("%s: %s", ba.path, st->message);
+}
+
+static const struct link_call_ops bare_call_ops = { bare_answered, bare_ended };
+
+static void bare_ready(void *ctx)
+{
+    unsigned i = (unsigned) (uintptr_t) ctx;
+
+    if (ba.path)
+        link_send(link_call(ba.links[i], ba.path, &bare_call_ops, NULL), "hello", 5, false);
+    else
+        bare_done();
 }
 
 static void bare_lost(void *ctx, const char *why)
@@ -514,12 +537,17 @@ static const struct link_ops bare_ops = { bare_ready, bare_lost };
 
 static void bare_connect(unsigned i)
 {
-    ba.links[i] = link_open(&ba.env, load.admin, true, &bare_ops, (void *) (uintptr_t) i);
+    ba.links[i] = link_open(&ba.env, load.admin, !ba.path, &bare_ops, (void *) (uintptr_t) i);
 }
 
-/* bare n=N port=P: N handshakes at once with bare-tls. */
+/* bare n=N port=P [path=M]: N handshakes at once with bare-tls; with @path N connections to bare-grpc, each with a stream to
+ * that method and an answer in it. */
 void cmd_bare(void)
 {
+    const char *path = arg_text("path", "");
+
+    free(ba.path);
+    ba.path = *path ? strdup(path) : NULL;
     ba.n = (unsigned) arg("n", 1);
     ba.env = load.env;
     (void) uv_ip4_addr("127.0.0.1", (int) arg("port", 0), &ba.env.addr);

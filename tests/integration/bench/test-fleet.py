@@ -18,9 +18,9 @@ def both(name, *suffixes):
 
 FIGURES = {
     "agents": {"agents_connected", "agents_connect_rate", "memory_per_idle_agent", "idle_cpu", "bare_handshakes",
-               "bare_handshake_cpu", "memory_per_agent_after_storms"} |
-              both("reconnect", "all", "rate", "refusals", "to_bare_handshakes", "cpu_per_agent", "answer_slowest",
-                   "attempt_slowest"),
+               "bare_handshake_cpu", "bare_core_streams", "bare_core_stream_cpu", "memory_per_agent_after_storms"} |
+              both("reconnect", "all", "rate", "refusals", "to_bare_handshakes", "to_bare_core", "cpu_to_bare_core", "cpu_per_agent",
+                   "answer_slowest", "attempt_slowest"),
     "heavy": {"heavy_jobs_first_seen", "memory_per_tracked_job", "memory_per_tracked_job_after_changes", "job_changes",
               "job_changes_per_cpu_second", "store_size"},
     "watchers": {"memory_per_watcher"} |
