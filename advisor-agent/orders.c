@@ -454,6 +454,15 @@ static void on_denied(struct order *x)
     }
 }
 
+/* A second, then twice as long each time. */
+static void wait_longer(struct order *x)
+{
+    x->back_off_us = !x->back_off_us                        ? BACK_OFF_US
+                     : 2 * x->back_off_us < BACK_OFF_MAX_US ? 2 * x->back_off_us
+                                                            : BACK_OFF_MAX_US;
+    x->due_us = adv_mono_us() + x->back_off_us;
+}
+
 /* The scheduler says no, or nothing: nothing is lost by waiting. */
 static void back_off(struct order *x, const struct adapter_result *res)
 {
@@ -462,10 +471,7 @@ static void back_off(struct order *x, const struct adapter_result *res)
                                      : "a wrongly revived job cannot be cancelled, will try again and again",
                  ADV_FS("job", x->o.attempt.job_id), ADV_FS("reason", adapter_reason_name(res->reason)),
                  ADV_FS("why", res->err.msg), ADV_FS("tag", x->tag));
-    x->back_off_us = !x->back_off_us                        ? BACK_OFF_US
-                     : 2 * x->back_off_us < BACK_OFF_MAX_US ? 2 * x->back_off_us
-                                                            : BACK_OFF_MAX_US;
-    x->due_us = adv_mono_us() + x->back_off_us;
+    wait_longer(x);
 }
 
 static void unwind_acted(struct order *x, const struct adapter_result *res)
@@ -709,12 +715,34 @@ out:
     }
 }
 
-/* Is @job the one, and the attempt, that the hold speaks of? Not knowing is no. */
-static bool is_held(struct order *x, const struct journal_hold *h, const struct adapter_job *job)
+/* Is @job the one, and the attempt, that the hold speaks of? */
+enum whose { OURS, NOT_OURS, UNSURE };
+
+static enum whose whose_hold(struct order *x, const struct journal_hold *h, const struct adapter_job *job)
 {
+    static const enum adapter_verb requeues[] = { ADAPTER_VERB_PRESERVE, ADAPTER_VERB_INTERRUPT };
     int64_t first_submit_s = agent_first_submit(x->a, job);
 
-    return first_submit_s && first_submit_s == h->first_submit_s && job->restart_count == h->restarts;
+    if (job->restart_count != h->restarts)
+        return NOT_OURS;
+    if (!first_submit_s)
+        return UNSURE;
+    if (h->first_submit_s)
+        return first_submit_s == h->first_submit_s ? OURS : NOT_OURS;
+    /* A record of an older version. The id has meant this job since its first submit: the attempt that
+     * we requeued was one of it if it was submitted then or later. */
+    for (size_t i = 0; i < ADV_ARRAY_LEN(requeues); i++) {
+        const struct journal_step *s =
+            journal_find_step(x->a->journal, h->advice, h->job, adapter_verb_name(requeues[i]));
+        if (s && s->intent.submit_s && s->intent.restarts + 1 == h->restarts)
+            return s->intent.submit_s >= first_submit_s ? OURS : NOT_OURS;
+    }
+    return UNSURE;
+}
+
+static bool is_held(struct order *x, const struct journal_hold *h, const struct adapter_job *job)
+{
+    return whose_hold(x, h, job) == OURS;
 }
 
 static void unwind_step(struct order *x, enum adapter_found found, const struct adapter_job_detail *d)
@@ -722,8 +750,10 @@ static void unwind_step(struct order *x, enum adapter_found found, const struct 
     struct agent *a = x->a;
     const struct journal_hold *h = journal_find_hold(a->journal, x->o.attempt.job_id);
     struct adv_err err;
-    bool ours = found == ADAPTER_FOUND && h && is_held(x, h, &d->job) && d->job.state == ADAPTER_JOB_PENDING &&
-                d->job.held_by_requeue;
+    enum whose whose = found == ADAPTER_FOUND && h && d->job.state == ADAPTER_JOB_PENDING && d->job.held_by_requeue
+                           ? whose_hold(x, h, &d->job)
+                           : NOT_OURS;
+    bool ours = whose == OURS;
 
     x->due_us = adv_mono_us() + LATER_US;
     if (!h || keeps(a, h)) { /* begun anew if that changes */
@@ -738,7 +768,17 @@ static void unwind_step(struct order *x, enum adapter_found found, const struct 
         if ((s && !s->done) || (i && !i->done))
             return; /* may still land */
     }
-    if (ours && h->on_expiry == JOURNAL_LEAVE)
+    /* To let go of it would leave it held for ever, and to release it might be a release of somebody
+     * else's hold: the record stays until the job is known or no longer held. */
+    if (whose == UNSURE && h->on_expiry != JOURNAL_LEAVE) {
+        if (!x->back_off_us)
+            adv_warn("advice", "a job waits in a hold that may be ours, which job its id means is not known; "
+                               "it is left alone and looked at again, a person may release or cancel it",
+                     ADV_FS("job", h->job), ADV_FS("advice", h->advice), ADV_FS("tag", x->tag));
+        wait_longer(x);
+        return;
+    }
+    if (whose != NOT_OURS && h->on_expiry == JOURNAL_LEAVE)
         adv_warn("advice", "a held job is left as it is, for its owner to decide", ADV_FS("job", h->job));
     if (!ours || h->on_expiry == JOURNAL_LEAVE) {
         if (journal_append_hold_end(a->journal, h->job, &err) < 0)

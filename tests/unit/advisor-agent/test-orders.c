@@ -519,6 +519,68 @@ Test(orders, a_hold_speaks_of_one_job_only)
     }
 }
 
+/* Released by us it might be a release of what its owner holds; dropped it would wait for ever. */
+Test(orders, a_hold_of_a_job_not_known_is_kept_until_it_is_none)
+{
+    a.cluster_mode = advisor_v1_Mode_MODE_OFF;
+    for (int i = 0; i < 2; i++) {
+        hold(i ? JOURNAL_CANCEL : JOURNAL_RELEASE, 0);
+        job.job.submit_s = 9000;
+        turn(8);
+        cr_assert_str_eq(did, "");
+        cr_assert(held_on());
+        job.job.held_by_requeue = false; /* a person has seen to it */
+        turn(2);
+        cr_assert(!held_on());
+    }
+    hold(JOURNAL_LEAVE, 0);
+    job.job.submit_s = 9000;
+    turn(2);
+    cr_assert(!held_on(), "nothing would be done anyway");
+}
+
+/* As an older version wrote it; @submit_s: of the attempt that was requeued, 0: there is no such step. */
+static void old_hold(int64_t submit_s)
+{
+    struct journal_intent in = { .job = "7", .advice = "clusters/c/jobs/u/attempts/0/advice", .verb = "preserve",
+                                 .submit_s = submit_s };
+    struct journal_outcome out = { "accepted", "yes", "ok", NULL };
+    struct journal_hold h;
+    uint64_t seq;
+
+    hold(JOURNAL_RELEASE, 0);
+    h = *journal_find_hold(a.journal, "7");
+    h.first_submit_s = 0;
+    cr_assert_eq(journal_append_hold(a.journal, &h, NULL), 0);
+    if (!submit_s)
+        return;
+    cr_assert_eq(journal_append_intent(a.journal, &in, adv_wall_us(), &seq, NULL), 0);
+    cr_assert_eq(journal_append_outcome(a.journal, seq, &out, NULL), 0);
+}
+
+Test(orders, a_hold_of_an_older_version_is_given_back_by_what_its_step_says)
+{
+    a.cluster_mode = advisor_v1_Mode_MODE_OFF;
+    old_hold(1000);
+    turn(8);
+    cr_assert_str_eq(did, "constrain release ", "%s", did);
+    cr_assert(!held_on());
+}
+
+Test(orders, a_hold_of_an_older_version_that_nothing_speaks_for_is_left_alone)
+{
+    a.cluster_mode = advisor_v1_Mode_MODE_OFF;
+    old_hold(0);
+    turn(8);
+    cr_assert_str_eq(did, "");
+    cr_assert(held_on());
+    old_hold(1000);
+    id_was_reused();
+    turn(8);
+    cr_assert_str_eq(did, "");
+    cr_assert(!held_on(), "the id means another job now");
+}
+
 Test(orders, a_hold_nobody_wants_is_given_back_in_any_mode)
 {
     a.cluster_mode = advisor_v1_Mode_MODE_OFF;
