@@ -660,6 +660,7 @@ static void too_large(struct reading *r, const char *why)
         reading_refused(r, why);
         return;
     }
+    set_why(r->why, why);
     r->limit = r->limit / 4 > LIMIT_MIN ? r->limit / 4 : LIMIT_MIN;
     reading_idle(r, 0);
 }

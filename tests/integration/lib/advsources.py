@@ -21,6 +21,15 @@ from advlab import Skip, wait_for
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
 
 
+def config(text):
+    """A file of sources; its path."""
+    folder = tempfile.mkdtemp(prefix="advsources-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with open(f"{folder}/sources.yaml", "w") as f:
+        f.write(text)
+    return f"{folder}/sources.yaml"
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -127,6 +136,11 @@ class Prometheus(Program):
         self.exporters, self.interval = exporters, interval
         super().__init__("/-/ready")
 
+    def pause(self):
+        """It scrapes nothing meanwhile; what it has it still answers."""
+        for e in self.exporters:
+            e.up = False
+
     def argv(self):
         path = f"{self.dir}/prometheus.yml"
         with open(path, "w") as f:
@@ -202,7 +216,7 @@ class Loki:
             more = {"Retry_After": self.retry_after} if self.retry_after else {}
             return self.send(h, 429, b"too many outstanding requests", **more)
         if mode == "500":
-            return self.send(h, 500, b'{"message":"ingester is\n away"}')
+            return self.send(h, 500, b'{"message":"ingester is\\n away"}')
         if mode == "garbage":
             return self.send(h, 200, b"<html>a proxy's page</html>")
         if mode == "empty":
@@ -213,7 +227,8 @@ class Loki:
             h.send_response(200)
             h.send_header("Transfer-Encoding", "chunked")
             h.end_headers()
-            h.wfile.write(b'40\r\n{"status":"success","data":{"resultType":"streams","result":[    \r\n')
+            head = b'{"status":"success","data":{"resultType":"streams","result":['
+            h.wfile.write(b"%x\r\n%s\r\n" % (len(head), head))
             for _ in range(4096):  # 256 MiB, as long as somebody reads
                 h.wfile.write(b"10000\r\n" + b" " * 65536 + b"\r\n")
             return None

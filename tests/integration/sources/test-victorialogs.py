@@ -26,9 +26,7 @@ except advsources.Skip as e:
     print(f"skip victorialogs {e}")
     sys.exit(77)
 api = advstack.stubs()
-conf = advstack.tempfile.mkdtemp(prefix="advsources-") + "/sources.yaml"
-with open(conf, "w") as f:
-    f.write(f"""
+conf = advsources.config(f"""
 sources:
   - name: logs
     kind: victorialogs
@@ -71,8 +69,8 @@ def a_crash_line_that_only_victorialogs_has_is_the_attempts_anomaly():
     telemetry(c)
     put(c, [STEP.format(i, i * 8) for i in range(1, 6)], host="n1.example.org")
     wait_for("the steps", lambda: attempt(c).last_step == 5, 30)
-    t = attempt(c)
-    assert t.telemetry == api.TELEMETRY_STATE_PARTIAL and "read by way of logs (victorialogs)" in t.telemetry_reason, t
+    t = wait_for("its telemetry", lambda: (t := attempt(c)).telemetry == api.TELEMETRY_STATE_PARTIAL and t)
+    assert "read by way of logs (victorialogs)" in t.telemetry_reason, t
     began = time.monotonic()
     put(c, [ECC], host="n2.example.org")
     an = wait_for("the suspicion", lambda: list(c.timeline("1").anomalies), 30)
