@@ -464,7 +464,8 @@ static bool feed_step(struct log_work *w)
             feed_node_line(r, l, &b, nodes);
         else if (b.len && !feed_job_line(r, l, &b))
             r->no_room = true;
-        done += b.len + (r->what == NODE_LOG ? 1024 : 64); /* a scan of its own is work, too */
+        /* looking at a line is work, too; so are a scan of its own and the search for its node */
+        done += b.len + (nodes ? 1024 + 16 * adv_hostlist_count(nodes) : 64);
     }
     if (r->next_line < r->answer.n_lines)
         return true;
@@ -926,6 +927,7 @@ static struct source *serving(struct feed *f, const char *cluster, int64_t *ret_
 static void target_look(struct feed *f, const struct cluster *c, const struct job *j, const struct attempt *a)
 {
     char key[sizeof(((struct target *) NULL)->key)];
+    bool logs = turn_fleet(f->turn)->cfg.log_detection;
     struct target *t = NULL;
 
     (void) snprintf(key, sizeof(key), "%s/%s/%u", c->name, j->uid, a->index);
@@ -947,9 +949,9 @@ static void target_look(struct feed *f, const struct cluster *c, const struct jo
             struct source *s = &f->sources[i];
             if (!source_serves(s->cfg, c->name))
                 continue;
-            if (s->cfg->job_logs.query)
+            if (s->cfg->job_logs.query && logs)
                 reading_add(t, s, JOB_LOG, NULL);
-            if (s->cfg->node_logs.query)
+            if (s->cfg->node_logs.query && logs)
                 reading_add(t, s, NODE_LOG, NULL);
             for (size_t k = 0; k < s->cfg->n_measures; k++)
                 reading_add(t, s, MEASURE, &s->cfg->measures[k]);

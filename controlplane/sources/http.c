@@ -258,6 +258,7 @@ static bool set_options(struct http_request *r, const struct http_ask *q)
     (void) curl_easy_setopt(e, CURLOPT_PROXY, "");
     (void) curl_easy_setopt(e, CURLOPT_NETRC, (long) CURL_NETRC_IGNORED);
     (void) curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
+    (void) curl_easy_setopt(e, CURLOPT_QUICK_EXIT, 1L); /* else the loop waits for a resolver that hangs */
     (void) curl_easy_setopt(e, CURLOPT_TIMEOUT_MS, (long) q->timeout_ms);
     (void) curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, (long) CONNECT_TIMEOUT_MS);
     (void) curl_easy_setopt(e, CURLOPT_USERAGENT, "advisord/" ADVISOR_VERSION);
