@@ -30,6 +30,18 @@ def config(text):
     return f"{folder}/sources.yaml"
 
 
+def beating(c):
+    """Keeps the fake agent of that cluster alive until its session ends; returns the cluster."""
+    agent = c.agent
+
+    def beat():
+        while agent.error is None:
+            agent.heartbeat()
+            time.sleep(0.5)
+    threading.Thread(target=beat, daemon=True).start()
+    return c
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

@@ -53,12 +53,11 @@ sources:
     job_logs: {{query: '{{job_id="{{job_id}}"}}', read: all}}
 """)
     d = advstack.Advisord(**{"sources.file": path})
-    c = advstack.FakeCluster(api, d, "alpha")
+    c = advsources.beating(advstack.FakeCluster(api, d, "alpha"))
     c.job("1", "RUNNING", start_unix=int(time.time()) - 60)
     c.agent.durable(c.agent.numbered(telemetry=api.TelemetryReport(attempt=c.ref("1"), state=api.TELEMETRY_STATE_COMPLETE)))
 
     def attempt():
-        c.agent.heartbeat()
         return c.timeline("1").attempts[-1]
     t = wait_for("the gap", lambda: (t := attempt()).telemetry_reason and t, 40)
     assert t.telemetry == api.TELEMETRY_STATE_PARTIAL and "lab (loki): not read since" in t.telemetry_reason, t
@@ -69,6 +68,7 @@ sources:
     d.start()
     c.agent = advstack.FakeAgent(api, d.channel("agent:alpha"), "alpha")
     c.agent.wait("welcome")
+    advsources.beating(c)
     c.reader = d.channel("reader:test")
     t = wait_for("no gap", lambda: not (t := attempt()).telemetry_reason and t, 40)
     assert t.telemetry == api.TELEMETRY_STATE_COMPLETE, t

@@ -49,7 +49,7 @@ sources:
       - {{is: steps, query: 'train_step{{job_id="{{job_id}}"}}', window: 20s, max_age: 5s}}
 """)
 d = advstack.Advisord(**{"sources.file": conf, "detect.suspicion_grace": "2s", "decide.advice_valid": "600s",
-                         "decide.shared_cause_window": "0s"})
+                         "decide.shared_cause_window": "0s", "agent.silence_timeout": "30s"})
 
 
 class Site:

@@ -42,7 +42,7 @@ sources:
       host_field: host
 """)
 d = advstack.Advisord(**{"sources.file": conf, "detect.log_settle": "50ms", "detect.fallback_delay": "3s",
-                         "decide.advice_valid": "600s"})
+                         "decide.advice_valid": "600s", "agent.silence_timeout": "30s"})
 
 
 def telemetry(c, job="1", state=None, reason="its file is on a disk of another host"):
@@ -64,7 +64,7 @@ def attempt(c, job="1"):
 
 @case
 def a_crash_line_that_only_victorialogs_has_is_the_attempts_anomaly():
-    c = advstack.FakeCluster(api, d, "alpha", api.MODE_ACT, nodes=("n1", "n2"))
+    c = advsources.beating(advstack.FakeCluster(api, d, "alpha", api.MODE_ACT, nodes=("n1", "n2")))
     runs(c)
     telemetry(c)
     put(c, [STEP.format(i, i * 8) for i in range(1, 6)], host="n1.example.org")
@@ -85,7 +85,7 @@ def a_crash_line_that_only_victorialogs_has_is_the_attempts_anomaly():
 
 @case
 def a_line_that_comes_after_the_end_counts_and_each_line_once():
-    c = advstack.FakeCluster(api, d, "after", api.MODE_ACT, nodes=("n1", "n2"))
+    c = advsources.beating(advstack.FakeCluster(api, d, "after", api.MODE_ACT, nodes=("n1", "n2")))
     start = int(time.time()) - 30
     runs(c)
     telemetry(c)
@@ -98,14 +98,14 @@ def a_line_that_comes_after_the_end_counts_and_each_line_once():
     assert list(ad.exclude_nodes) == ["n1"], ad
     # the same window is asked again and again: no line is taken twice
     seq, end = [e.seq for e in c.audit()], time.monotonic() + 3
-    wait_for("three seconds of asking", lambda: c.agent.heartbeat() and time.monotonic() > end)
+    wait_for("three seconds of asking", lambda: time.monotonic() > end)
     assert [e.seq for e in c.audit()] == seq and len(an) == 1, c.audit()
     c.close()
 
 
 @case
 def lines_of_other_jobs_attempts_clusters_and_times_are_not_taken():
-    c = advstack.FakeCluster(api, d, "gamma", api.MODE_ACT, nodes=("n1", "n2"))
+    c = advsources.beating(advstack.FakeCluster(api, d, "gamma", api.MODE_ACT, nodes=("n1", "n2")))
     runs(c, restart_count=1, ago=20)
     telemetry(c)
     c.agent.durable(c.agent.numbered(telemetry=api.TelemetryReport(attempt=c.ref("1", 1), state=api.TELEMETRY_STATE_LOST, reason="x")))
@@ -121,7 +121,7 @@ def lines_of_other_jobs_attempts_clusters_and_times_are_not_taken():
 
 @case
 def what_the_agent_reads_in_full_is_not_asked_for():
-    c = advstack.FakeCluster(api, d, "twice", api.MODE_ACT, nodes=("n1", "n2"))
+    c = advsources.beating(advstack.FakeCluster(api, d, "twice", api.MODE_ACT, nodes=("n1", "n2")))
     runs(c)
     telemetry(c, state=api.TELEMETRY_STATE_COMPLETE, reason="")
     runs(c, job="2")
@@ -135,7 +135,7 @@ def what_the_agent_reads_in_full_is_not_asked_for():
 
 @case
 def node_logs_are_evidence_of_their_node_and_time_and_never_job_output():
-    c = advstack.FakeCluster(api, d, "nodes", api.MODE_ACT, nodes=("k1", "k2"))
+    c = advsources.beating(advstack.FakeCluster(api, d, "nodes", api.MODE_ACT, nodes=("k1", "k2")))
     runs(c, nodes="k[1-2]")
     telemetry(c, state=api.TELEMETRY_STATE_COMPLETE, reason="")
     xid = "NVRM: Xid (PCI:0000:1a:00): 79, pid=10, GPU has fallen off the bus."
@@ -151,7 +151,7 @@ def node_logs_are_evidence_of_their_node_and_time_and_never_job_output():
 
 @case
 def a_stopped_victorialogs_makes_its_logs_unknown_and_nothing_else():
-    c = advstack.FakeCluster(api, d, "down", api.MODE_ACT, nodes=("n1", "n2"))
+    c = advsources.beating(advstack.FakeCluster(api, d, "down", api.MODE_ACT, nodes=("n1", "n2")))
     runs(c)
     telemetry(c)
     put(c, [STEP.format(1, 8)], host="n1")
