@@ -262,13 +262,13 @@ static bool time_ns(const char *s, int64_t *ret)
     const char *dot = s ? strchr(s, '.') : NULL;
     int64_t us = 0, ns = 0;
 
-    if (!s || adv_rfc3339_parse(s, &us, NULL) < 0)
+    if (!s || adv_rfc3339_parse(s, &us, NULL) < 0 || us <= 0 || us >= INT64_MAX / 1000 - 1)
         return false;
     for (int i = 1; dot && i <= 9 && dot[i] >= '0' && dot[i] <= '9'; i++)
         if (i > 6)
             ns += (dot[i] - '0') * (i == 7 ? 100 : i == 8 ? 10 : 1);
     *ret = us * 1000 + ns;
-    return us > 0 && us < INT64_MAX / 1000 - 1;
+    return true;
 }
 
 static int victorialogs_line(const char *line, size_t len, const char *field, struct source_answer *a, size_t cap,
