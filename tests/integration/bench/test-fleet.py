@@ -28,7 +28,9 @@ FIGURES = {
                  for where in ("alone", "beside_stalled", "beside_stalled_to_alone")},
     "advice": both("advice_to_agent", "p50", "p99", "max"),
     "commits": {"fdatasync", "commits_one_client", "commits_one_client_window_16", "commits_many_clients",
-                "commits_many_clients_per_cpu_second", "commits_one_client_to_fdatasync", "commits_many_to_fdatasync"} |
+                "commits_many_clients_per_cpu_second", "commits_one_client_cpu", "commits_one_client_to_fdatasync",
+                "commits_many_to_fdatasync", "fdatasync_2ms", "commits_many_clients_2ms",
+                "commits_one_client_to_fdatasync_2ms", "commits_many_to_fdatasync_2ms"} |
                ({"etcd_puts_one_client", "etcd_puts_many_clients", "commits_one_client_to_etcd",
                  "commits_many_clients_to_etcd"} if shutil.which("etcd") else set()),
     "unary": {f"unary_{tls}{server}{by}" for tls in ("mtls", "plain") for server in ("", "_bare_core", "_python_asyncio")
@@ -49,6 +51,8 @@ def part(name):
         names = [words[0] for words in seen]
         assert len(names) == len(set(names)), "a figure was printed twice"
         assert set(names) == FIGURES[name], f"differs: {sorted(set(names) ^ FIGURES[name])}"
+        # the made-up disk was really there
+        assert all(float(value) <= 500 for n, value, _ in seen if n == "fdatasync_2ms"), seen
         assert "missed" not in out
         try:
             os.killpg(proc.pid, 0)
