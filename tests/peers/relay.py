@@ -237,15 +237,16 @@ class Relay:
         call = self.api_stub(channel).PushLogs.future(iter(chunks.get, None))
 
         def read():
-            fresh = {}
+            fresh, session = {}, None  # the first message of a stream names its session
             try:
                 for m in requests:
                     if m.session_id:
-                        self.pushed.append(m.session_id)
+                        session = m.session_id
+                        self.pushed.append(session)
                     for c in m.chunks:
                         self.logs.setdefault(c.attempt.job_id, Tally()).take(c, fresh.setdefault(c.attempt.job_id, True))
                         fresh[c.attempt.job_id] = False
-                    for p in self._through(self.push, None, m):
+                    for p in self._through(self.push, session, m):
                         chunks.put(p)
             except Exception:  # the call has ended
                 pass
