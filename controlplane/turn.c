@@ -147,17 +147,14 @@ static void deadline_cb(uv_timer_t *h)
 
 static void arm_deadline(struct turn *t)
 {
-    int64_t at_us = fleet_next_deadline(t->fleet), wait_us;
+    int64_t wait_us = fleet_wait_us(t->fleet, adv_wall_us(), adv_boot_us());
 
-    if (!at_us || t->tick_queued || t->stopping) {
+    if (wait_us < 0 || t->tick_queued || t->stopping) {
         (void) uv_timer_stop(&t->deadline);
         return;
     }
-    wait_us = at_us - adv_wall_us();
     if (wait_us < refuse_left_us(t))
         wait_us = refuse_left_us(t);
-    if (wait_us < 0)
-        wait_us = 0;
     (void) uv_timer_start(&t->deadline, deadline_cb, (uint64_t) (wait_us / 1000) + 1, 0);
 }
 

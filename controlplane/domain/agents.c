@@ -95,7 +95,7 @@ void fleet_apply_hello(struct fleet *f, struct intents *in, struct cluster *c, s
     ev->u.hello.ret_resumed = resumed;
     ev->u.hello.ret_epoch = c->epoch;
     take_facts(in, c, ev->u.hello.journal_persistent, ev->u.hello.agent_version, ev->u.hello.scheduler);
-    fleet_set_agent_state(in, c, resumed ? AGENT_CONNECTED : AGENT_RESYNCING, ev->now_us);
+    fleet_set_agent_state(in, c, resumed ? AGENT_CONNECTED : AGENT_RESYNCING, ev);
     c->digest_ok = resumed; /* equal digests: equal states, even if this process only read its own from the store */
     if (resumed)
         fleet_agent_back(f, c, ev);
@@ -112,7 +112,7 @@ void fleet_apply_gone(struct intents *in, struct cluster *c, const struct event 
     if (!adv_streq(str_or(c->holder_instance), str_or(ev->u.gone.instance_id)))
         return; /* a standby, or an agent that was followed by another */
     (void) str_set(in, &c->holder_instance, NULL);
-    fleet_set_agent_state(in, c, AGENT_UNREACHABLE, ev->now_us);
+    fleet_set_agent_state(in, c, AGENT_UNREACHABLE, ev);
     fleet_audit(in, c, ev, 0, "agent.unreachable", cluster_resource_name(c, name), "%s", str_or(ev->u.gone.why));
 }
 
@@ -143,6 +143,7 @@ void fleet_tell_lost(struct fleet *f, struct intents *in, struct cluster *c, con
     if (c->agent_state != AGENT_UNREACHABLE)
         return; /* it is here already */
     c->agent_state_us = ev->now_us;
+    c->listen_us = ev->mono_us;
     fleet_audit(in, c, ev, 0, "agent.unreachable", cluster_resource_name(c, name),
                 "the control plane that it was connected to is gone");
 }
@@ -154,9 +155,9 @@ void fleet_apply_report(struct intents *in, struct cluster *c, const struct even
     if (ev->u.report.ceiling != MODE_UNSET)
         take_ceiling(in, c, ev->u.report.ceiling, ev->u.report.ceiling_reason, ev);
     if (ev->u.report.scheduler_unavailable && c->agent_state == AGENT_CONNECTED)
-        fleet_set_agent_state(in, c, AGENT_SCHEDULER_UNAVAILABLE, ev->now_us);
+        fleet_set_agent_state(in, c, AGENT_SCHEDULER_UNAVAILABLE, ev);
     else if (!ev->u.report.scheduler_unavailable && c->agent_state == AGENT_SCHEDULER_UNAVAILABLE)
-        fleet_set_agent_state(in, c, c->digest_ok ? AGENT_CONNECTED : AGENT_RESYNCING, ev->now_us);
+        fleet_set_agent_state(in, c, c->digest_ok ? AGENT_CONNECTED : AGENT_RESYNCING, ev);
     take_skew(in, c, ev);
     if (ev->u.report.mode_confirmed && !c->mode_effective_us) {
         c->mode_effective_us = ev->now_us;
@@ -173,7 +174,7 @@ void fleet_apply_take(struct fleet *f, struct intents *in, struct cluster *c, st
         grant(f, in, c, ev->u.take.instance_id, ev->u.take.journal_id, ev);
         take_facts(in, c, ev->u.take.journal_persistent, ev->u.take.agent_version, ev->u.take.scheduler);
         c->digest_ok = false;
-        fleet_set_agent_state(in, c, AGENT_RESYNCING, ev->now_us);
+        fleet_set_agent_state(in, c, AGENT_RESYNCING, ev);
         take_ceiling(in, c, ev->u.take.ceiling, ev->u.take.ceiling_reason, ev);
         fleet_audit(in, c, ev, 0, "agent.takeover", cluster_resource_name(c, name), "epoch %llu.%llu, journal %.64s",
               (unsigned long long) c->epoch.term, (unsigned long long) c->epoch.counter, str_or(ev->u.take.journal_id));

@@ -310,6 +310,7 @@ void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a
         if (counts)
             a->last_step = step;
         a->last_progress_us = ev->now_us;
+        a->quiet_us = ev->mono_us;
         a->finished_us = 0;
         fleet_pulse_sign(f, in, a, ev);
         /* advice to interrupt it falls with its reason */

@@ -186,7 +186,7 @@ static void tick(struct fleet *f, struct intents *in, const struct event *ev)
             else
                 fleet_exclusion_due(f, in, (struct exclusion *) e, ev);
         }
-    for (size_t n = f->n_judge; n > 0 && !in->oom && (a = fleet_judge_due(f, ev->now_us)); n--)
+    for (size_t n = f->n_judge; n > 0 && !in->oom && (a = fleet_judge_due(f, ev->mono_us)); n--)
         fleet_judge(f, in, a, ev);
 }
 
@@ -197,6 +197,7 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
     int r = 0;
 
     f->now_us = ev->now_us;
+    f->mono_us = ev->mono_us;
     if (ev->type == EV_POLICY_APPLY ||
         ((ev->type == EV_AUDIT_CUT || ev->type == EV_RETENTION) && adv_streq(str_or(ev->cluster), FLEET_CLUSTER))) {
         c = f->global;

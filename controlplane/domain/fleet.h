@@ -39,6 +39,7 @@ struct fleet {
     size_t n_lost_untold;       /* clusters with lost_untold */
     uint64_t next_uid; /* below it: used. The store starts it at its newest change, so that no two lives mint the same */
     int64_t now_us;    /* wall clock of the newest event; 0 before the first */
+    int64_t mono_us;   /* the same by CLOCK_BOOTTIME */
     uint64_t store_term;
     bool oom;          /* something could not be put down for later: the next event says so */
     uint64_t dropped_events; /* findings for attempts that do not exist, and the like */
@@ -497,7 +498,11 @@ adv_must_check int fleet_apply(struct fleet *f, struct event *ev, struct intents
  * no rhythm was learned. */
 void fleet_nothing_more(struct fleet *f, struct attempt *a, int64_t now_us);
 
-/* Earliest time at which EV_TICK has something to do (wall clock); 0 for none. */
+/* How long until EV_TICK has something to do; 0 when it has, -1 for never. Attempts are waited for by CLOCK_BOOTTIME
+ * (@mono_us), so that no clock that is set judges one too early or hours late; what people named a time for by the wall
+ * clock (@now_us). */
+int64_t fleet_wait_us(const struct fleet *f, int64_t now_us, int64_t mono_us);
+/* The same as a time of the wall clock, as if that had not been set since the newest event; 0 for never. */
 int64_t fleet_next_deadline(const struct fleet *f);
 
 struct cluster *fleet_find_cluster(const struct fleet *f, const char *name);

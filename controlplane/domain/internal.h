@@ -44,7 +44,7 @@ void fleet_judge_unlink(struct fleet *f, struct attempt *a);
 void fleet_judge_at(struct fleet *f, struct attempt *a, int64_t at_us);
 void fleet_judge_by(struct fleet *f, struct attempt *a, int64_t at_us);
 /* The one that has waited longest beyond its time; NULL for none. */
-struct attempt *fleet_judge_due(const struct fleet *f, int64_t now_us);
+struct attempt *fleet_judge_due(const struct fleet *f, int64_t mono_us);
 void fleet_advice_close(struct advice *ad);
 void fleet_advice_open(struct advice *ad);
 void fleet_advice_lower(struct intents *in, struct advice *ad, const struct event *ev);
@@ -62,7 +62,7 @@ bool fleet_switched_off(const struct job *j);
 void fleet_judge(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 
 /* observe.c */
-void fleet_set_agent_state(struct intents *in, struct cluster *c, enum agent_state s, int64_t now_us);
+void fleet_set_agent_state(struct intents *in, struct cluster *c, enum agent_state s, const struct event *ev);
 /* State is complete again: what waited for the agent is judged. */
 void fleet_agent_back(struct fleet *f, struct cluster *c, const struct event *ev);
 int fleet_apply_state(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err);
@@ -106,6 +106,8 @@ void fleet_apply_witness(struct fleet *f, struct intents *in, struct attempt *a,
 void fleet_evidence_witness(struct fleet *f, struct intents *in, struct attempt *a, const struct evidence *e,
                             const struct event *ev);
 void fleet_apply_log_stream(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev);
+/* Its silence would be heard. */
+bool fleet_heard(const struct attempt *a);
 /* How long the attempt may still be silent by its own rhythm; -1: that is not known. */
 int64_t fleet_silence_left_us(const struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 /* A running attempt, whose time it is to be looked at. */

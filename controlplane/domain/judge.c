@@ -8,6 +8,8 @@
 #include <utlist.h>
 
 #define POSTPONE_US       60000000LL /* looked at again at the latest; reconnecting brings it forward */
+#define LATE_US           2000000LL  /* a look later than this: the control plane stood still, and what happened meanwhile ... */
+#define LOOK_AGAIN_US     60000000LL /* ... is on its way */
 
 /* ---- what waits: a heap by time for the fleet, a list for each cluster -------------------------------------------- */
 
@@ -62,8 +64,11 @@ void fleet_judge_unlink(struct fleet *f, struct attempt *a)
     heap_settle(f, i);
 }
 
+/* @at_us is of the wall clock as the event that is applied knows it. */
 void fleet_judge_at(struct fleet *f, struct attempt *a, int64_t at_us)
 {
+    int64_t mono_us = at_us - f->now_us + f->mono_us;
+
     if (!a->judge_at_us) {
         if (f->n_judge == f->cap_judge) {
             size_t cap = f->cap_judge ? f->cap_judge * 2 : 64;
@@ -78,32 +83,39 @@ void fleet_judge_at(struct fleet *f, struct attempt *a, int64_t at_us)
         DL_APPEND2(a->job->cluster->judged, a, judge_prev, judge_next);
         heap_put(f, f->n_judge++, a);
     }
-    a->judge_at_us = at_us;
+    a->judge_at_us = mono_us > 0 ? mono_us : 1;
     heap_settle(f, a->judge_slot);
 }
 
-struct attempt *fleet_judge_due(const struct fleet *f, int64_t now_us)
+struct attempt *fleet_judge_due(const struct fleet *f, int64_t mono_us)
 {
-    return f->n_judge && f->judge[0]->judge_at_us <= now_us ? f->judge[0] : NULL;
+    return f->n_judge && f->judge[0]->judge_at_us <= mono_us ? f->judge[0] : NULL;
 }
 
 void fleet_judge_by(struct fleet *f, struct attempt *a, int64_t at_us)
 {
-    if (!a->judge_at_us || at_us < a->judge_at_us)
+    if (!a->judge_at_us || at_us - f->now_us + f->mono_us < a->judge_at_us)
         fleet_judge_at(f, a, at_us);
+}
+
+int64_t fleet_wait_us(const struct fleet *f, int64_t now_us, int64_t mono_us)
+{
+    int64_t wait_us = f->n_judge ? f->judge[0]->judge_at_us - mono_us : INT64_MAX;
+    const struct entry *e;
+
+    if (f->n_lost_untold)
+        return 0;
+    DL_FOREACH2 (f->due_list, e, due_next)
+        if (e->due_us - now_us < wait_us)
+            wait_us = e->due_us - now_us;
+    return wait_us == INT64_MAX ? -1 : wait_us > 0 ? wait_us : 0;
 }
 
 int64_t fleet_next_deadline(const struct fleet *f)
 {
-    const struct entry *e;
-    int64_t min = f->n_judge ? f->judge[0]->judge_at_us : 0;
+    int64_t wait_us = fleet_wait_us(f, f->now_us, f->mono_us);
 
-    if (f->n_lost_untold)
-        return 1; /* long ago */
-    DL_FOREACH2 (f->due_list, e, due_next)
-        if (!min || e->due_us < min)
-            min = e->due_us;
-    return min;
+    return wait_us < 0 ? 0 : f->now_us + wait_us > 0 ? f->now_us + wait_us : 1;
 }
 
 /* ---- consent on existing advice --------------------------------------------------------------------------------- */
@@ -175,6 +187,8 @@ void fleet_anomaly_status(struct intents *in, struct anomaly *an, enum anomaly_s
 
     if (an->status == s)
         return;
+    if (s == ANOMALY_SUSPICION && an->terminal && !fleet_has_suspicion(an->attempt, true))
+        an->attempt->quiet_us = ev->mono_us; /* one that is opened again has a grace of its own, too */
     an->status = s;
     an->status_us = ev->now_us;
     (void) str_set(in, &an->status_reason, why);
@@ -437,40 +451,42 @@ static void judge_failed(struct fleet *f, struct intents *in, struct attempt *a,
     fleet_decide_and_put(f, in, a, ev);
 }
 
-static void judge_running(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+/* The grace is counted by the clock that nobody sets, and only while somebody listens and nobody works on the cluster.
+ * @late: this look comes later than it should have. */
+static void judge_running(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev, bool late)
 {
+    const struct cluster *c = a->job->cluster;
     const struct anomaly *an;
-    int64_t since = 0, due, left = fleet_silence_left_us(f, in, a, ev);
-    bool user_fault = false;
+    int64_t grace_us = f->cfg.policy.suspicion_grace_us, left = fleet_silence_left_us(f, in, a, ev), wait_us;
+    bool suspected = false, user_fault = false;
 
     fleet_judge_silence(f, in, a, ev);
     DL_FOREACH (a->anomalies, an)
         if (an->status == ANOMALY_SUSPICION && an->terminal) {
-            if (!since || an->record_us < since)
-                since = an->record_us;
+            suspected = true;
             user_fault = user_fault || an->retryable == RETRYABLE_NO;
         }
-    if (!since)
+    if (!suspected)
         return;
-    if (a->last_progress_us > since)
-        since = a->last_progress_us;
-    if (a->job->cluster->agent_state_us > since)
-        since = a->job->cluster->agent_state_us; /* silence counts only while somebody listens */
-    if (a->job->cluster->maintenance_past_us > since)
-        since = a->job->cluster->maintenance_past_us; /* and nobody works on the cluster */
-    if (a->job->cluster->maintenance_until_us) {
-        fleet_judge_by(f, a, a->job->cluster->maintenance_until_us + f->cfg.policy.suspicion_grace_us);
+    if (c->maintenance_until_us) {
+        fleet_judge_by(f, a, c->maintenance_until_us + grace_us);
         return;
     }
-    due = since + f->cfg.policy.suspicion_grace_us;
-    if (left > 0 && due < ev->now_us + left)
-        due = ev->now_us + left; /* its own rhythm allows for more */
-    if (ev->now_us < due) {
-        fleet_judge_by(f, a, due);
+    if (!a->quiet_us)
+        a->quiet_us = ev->mono_us; /* it was opened by an owner before */
+    wait_us = (a->quiet_us > c->listen_us ? a->quiet_us : c->listen_us) + grace_us - ev->mono_us;
+    if (wait_us < left)
+        wait_us = left; /* its own rhythm allows for more */
+    if (wait_us <= 0 && c->logs_down)
+        wait_us = POSTPONE_US;
+    else if (wait_us <= 0 && late)
+        wait_us = LOOK_AGAIN_US;
+    if (wait_us > 0) {
+        fleet_judge_by(f, a, ev->now_us + wait_us);
         return;
     }
     /* Silence is evidence only where the log is read in full and had shown progress before. */
-    if (!attempt_log_whole(a) || a->steps_seen <= a->steps_reported || user_fault || a->state != JOB_RUNNING)
+    if (!fleet_heard(a) || a->steps_seen <= a->steps_reported || user_fault)
         return;
     confirm_all(in, a, ev, "no progress followed for the grace time");
     fleet_decide_and_put(f, in, a, ev);
@@ -482,7 +498,7 @@ bool fleet_switched_off(const struct job *j)
     return j->cluster->mode == MODE_OFF || j->cluster->ceiling == MODE_OFF || j->opt_mode == MODE_OFF;
 }
 
-static void judge(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+static void judge(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev, bool late)
 {
     struct cluster *c = a->job->cluster;
 
@@ -496,7 +512,7 @@ static void judge(struct fleet *f, struct intents *in, struct attempt *a, const 
         judge_failed(f, in, a, ev);
     else if (job_state_running(a->state)) {
         fleet_shed_check(f, in, a, ev);
-        judge_running(f, in, a, ev);
+        judge_running(f, in, a, ev, late);
     }
     else if (job_state_terminal(a->state)) {
         bool had = a->anomalies != NULL;
@@ -510,11 +526,13 @@ static void judge(struct fleet *f, struct intents *in, struct attempt *a, const 
 
 void fleet_judge(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
+    bool late = a->judge_at_us && ev->mono_us - a->judge_at_us > LATE_US;
+
     fleet_judge_unlink(f, a);
     if (a->advice && advice_awaits_approval(a->advice) && ev->now_us >= fleet_approval_until(a->advice))
         fleet_approval_expire(in, a->advice, ev);
     else
-        judge(f, in, a, ev);
+        judge(f, in, a, ev, late);
     if (a->advice && advice_awaits_approval(a->advice) && fleet_is_last(a))
         fleet_judge_by(f, a, fleet_approval_until(a->advice));
 }

@@ -159,7 +159,10 @@ void fleet_take_over(struct fleet *f, struct cluster *c, uint64_t epoch, int64_t
     int64_t wait_us;
     struct job *j;
 
+    f->now_us = now_us;
+    f->mono_us = mono_us;
     c->owned = true;
+    c->listen_us = mono_us;
     c->owner_epoch = epoch;
     c->owned_since_us = mono_us;
     c->owned_until_us = until_us;

@@ -451,7 +451,9 @@ struct attempt {
     struct evidence *evidence;
     uint32_t n_evidence;
     struct advice *advice; /* NULL until judged */
-    int64_t judge_at_us;   /* when to look again; 0 = nothing pending */
+    int64_t judge_at_us;   /* when to look again, by CLOCK_BOOTTIME; 0 = nothing pending */
+    int64_t quiet_us;      /* runtime, CLOCK_BOOTTIME: since when the grace of its suspicions counts, as far as that is the
+                            * attempt's own matter: the first of them, its newest progress, its log became readable */
     uint64_t revision;
     bool dirty;
     uint32_t judge_slot;                     /* in the fleet's heap, with judge_at_us */
@@ -525,6 +527,8 @@ struct cluster {
     char *sources_unknown; /* what is not known because sources of logs and metrics do not answer; NULL: all do */
     bool logs_down;        /* its agent's log stream is broken; false until one was seen to break */
     int64_t logs_since_us; /* runtime: when that changed last */
+    int64_t listen_us;     /* runtime, CLOCK_BOOTTIME: since when silence on it means something: its agent, its log stream
+                            * or a maintenance window came or went then, or the owner */
     bool in_full;          /* a full snapshot is under way */
     bool digest_ok;        /* state complete and confirmed by digest */
     int64_t observe_us;

@@ -415,12 +415,13 @@ static void drop_oldest(struct fleet *f, struct intents *in, struct cluster *c, 
                     max_jobs(f), CLUSTER_MAX_ATTEMPTS);
 }
 
-void fleet_set_agent_state(struct intents *in, struct cluster *c, enum agent_state s, int64_t now_us)
+void fleet_set_agent_state(struct intents *in, struct cluster *c, enum agent_state s, const struct event *ev)
 {
     if (c->agent_state == s)
         return;
     c->agent_state = s;
-    c->agent_state_us = now_us;
+    c->agent_state_us = ev->now_us;
+    c->listen_us = ev->mono_us;
     fleet_touch_cluster(in, c);
 }
 
@@ -492,7 +493,7 @@ int fleet_apply_state(struct fleet *f, struct intents *in, struct cluster *c, st
         bool ok = c->digest == ev->u.state.digest, back = ok && c->agent_state != AGENT_CONNECTED;
         ev->u.state.ret_resync = !ok;
         c->digest_ok = ok;
-        fleet_set_agent_state(in, c, ok ? AGENT_CONNECTED : AGENT_RESYNCING, ev->now_us);
+        fleet_set_agent_state(in, c, ok ? AGENT_CONNECTED : AGENT_RESYNCING, ev);
         if (back)
             fleet_agent_back(f, c, ev);
     }

@@ -112,7 +112,7 @@ static int64_t at_least(int64_t a, int64_t b)
 }
 
 /* Silence would be heard. */
-static bool heard(const struct attempt *a)
+bool fleet_heard(const struct attempt *a)
 {
     const struct cluster *c = a->job->cluster;
 
@@ -137,13 +137,13 @@ static int64_t bound(const struct fleet *f, const struct attempt *a)
 /* How long the attempt has been silent; 0 when nobody can say. */
 static int64_t silent_for(struct attempt *a, const struct event *ev)
 {
-    int64_t since_us = listening_since(a), silence_us;
+    int64_t since_us, silence_us;
 
-    if (!a->pulse || !a->pulse->rhythm.sign_us || !heard(a))
+    if (!a->pulse || !a->pulse->rhythm.sign_us || !fleet_heard(a))
         return 0;
-    if (a->pulse->outside_us > since_us)
-        since_us = a->pulse->outside_us;
-    silence_us = since_us > a->pulse->sign_us ? ev->now_us - since_us : ev->mono_us - a->pulse->rhythm.sign_us;
+    since_us = at_least(at_least(a->pulse->rhythm.sign_us, a->pulse->outside_mono_us),
+                        at_least(a->pulse->listen_mono_us, a->job->cluster->listen_us));
+    silence_us = ev->mono_us - since_us;
     return silence_us > 0 ? silence_us : 0;
 }
 
@@ -232,6 +232,7 @@ void fleet_pulse_sign(struct fleet *f, struct intents *in, struct attempt *a, co
         return;
     if (ev->u.finding.outside) { /* it moves; but the rhythm is that of its log */
         p->outside_us = ev->now_us;
+        p->outside_mono_us = ev->mono_us;
         p->signs++;
         silence_over(in, a, ev, "the attempt went on");
         return;
@@ -255,7 +256,7 @@ void fleet_pulse_sign(struct fleet *f, struct intents *in, struct attempt *a, co
     default:
         return;
     }
-    if (!heard(a) || listening_since(a) > p->sign_us)
+    if (!fleet_heard(a) || listening_since(a) > p->sign_us)
         rhythm_break(&p->rhythm);
     rhythm_sign(&p->rhythm, &s);
     p->sign_us = ev->now_us;
@@ -405,7 +406,7 @@ void fleet_judge_silence(struct fleet *f, struct intents *in, struct attempt *a,
 
     if (left < 0)
         return;
-    if (!heard(a)) {
+    if (!fleet_heard(a)) {
         if (an && an->status == ANOMALY_SUSPICION)
             fleet_anomaly_status(in, an, ANOMALY_WITHDRAWN, ev, "it is not known whether it is silent");
         fleet_judge_by(f, a, at_least(ev->now_us, a->job->cluster->maintenance_until_us) + bound(f, a));
@@ -456,7 +457,7 @@ void fleet_judge_silence(struct fleet *f, struct intents *in, struct attempt *a,
 void fleet_nothing_more(struct fleet *f, struct attempt *a, int64_t now_us)
 {
     f->cfg.policy.unlearned_silence_us = f->cfg.policy.suspicion_grace_us;
-    if (heard(a) && bound(f, a) && fleet_is_last(a))
+    if (fleet_heard(a) && bound(f, a) && fleet_is_last(a))
         fleet_judge_by(f, a, now_us + f->cfg.policy.suspicion_grace_us);
 }
 
@@ -467,11 +468,15 @@ void fleet_pulse_look(struct fleet *f, struct intents *in, struct attempt *a, co
     if (a->pulse) {
         rhythm_break(&a->pulse->rhythm);
         a->pulse->listen_us = ev->now_us;
+        a->pulse->listen_mono_us = ev->mono_us;
     }
-    if (an && an->status == ANOMALY_SUSPICION && !heard(a))
+    a->quiet_us = ev->mono_us;
+    if (an && an->status == ANOMALY_SUSPICION && !fleet_heard(a))
         fleet_anomaly_status(in, an, ANOMALY_WITHDRAWN, ev, "it is not known whether it is silent");
-    if (bound(f, a) && heard(a) && fleet_is_last(a))
+    if (bound(f, a) && fleet_heard(a) && fleet_is_last(a))
         fleet_judge_by(f, a, ev->now_us + bound(f, a));
+    if (fleet_heard(a) && fleet_is_last(a) && fleet_has_suspicion(a, true))
+        fleet_judge_by(f, a, ev->now_us + f->cfg.policy.suspicion_grace_us);
 }
 
 void fleet_pulse_state(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
@@ -498,6 +503,7 @@ void fleet_apply_log_stream(struct fleet *f, struct intents *in, struct cluster 
         fleet_touch_cluster(in, c); /* replicas that do not see the stream tell of it, too */
     }
     c->logs_since_us = ev->now_us;
+    c->listen_us = ev->mono_us;
     DL_FOREACH_SAFE2 (c->judged, a, next, judge_next)
         if (job_state_running(a->state))
             fleet_judge_by(f, a, ev->now_us);

@@ -39,7 +39,9 @@ struct pulse {
     struct rhythm rhythm;
     int64_t sign_us;   /* wall clock: newest sign */
     int64_t outside_us; /* wall clock: newest sign that came from somebody outside; no part of the rhythm */
-    int64_t listen_us; /* wall clock: since when the attempt runs on after it was stopped */
+    int64_t outside_mono_us; /* the same by CLOCK_BOOTTIME */
+    int64_t listen_us; /* wall clock: since when the attempt runs on after it was stopped, or its log is read */
+    int64_t listen_mono_us; /* the same by CLOCK_BOOTTIME */
     uint32_t signs;
     uint32_t bound_of; /* gaps that the stored bound was made of */
     struct witness witness[WITNESS_KIND_END_];

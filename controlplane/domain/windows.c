@@ -73,6 +73,7 @@ static void move(struct fleet *f, struct intents *in, struct window *w, const st
     fleet_windows_sum(w->e.cluster, ev->now_us);
     if (to == WINDOW_PLANNED)
         return;
+    w->e.cluster->listen_us = ev->mono_us;
     audit(in, w, ev, to == WINDOW_OPEN ? "maintenance.begin" : "maintenance.end");
     if (to == WINDOW_OPEN)
         lower_what_was_not_begun(in, w->e.cluster, ev);

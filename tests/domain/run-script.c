@@ -36,6 +36,8 @@
  *   approve|reject CLUSTER JOB/N gen= [reason=]
  *   verdict CLUSTER JOB/N right|wrong gen= [why=]
  *   status CLUSTER JOB/N gen= epoch= disposition= reason= | action CLUSTER JOB/N seq= verb= gen= [outcome=ACCEPTED]
+ *   clock SECONDS                     somebody sets the wall clock so much forward, or back
+ *   frozen                            until then the control plane stood still: nothing was looked at in time
  *   show                              the whole state */
 
 #include <ctype.h>
@@ -50,7 +52,8 @@
 static struct fleet *fleet;
 static struct fleet_config config;
 static struct adv_buf out;
-static int64_t now_us;
+static int64_t now_us;       /* of the clock that nobody sets */
+static int64_t wall_ahead_us; /* of the wall clock */
 static char *words[WORDS_MAX];
 static size_t n_words;
 static char node_names[64][32];
@@ -254,7 +257,7 @@ static void apply(struct event *ev)
     struct adv_err err = { 0 };
 
     intents_init(&in);
-    ev->now_us = now_us;
+    ev->now_us = now_us + wall_ahead_us;
     ev->mono_us = now_us;
     ev->principal = get("by", "script");
     if (fleet_apply(fleet, ev, &in, &err) < 0)
@@ -271,10 +274,9 @@ static void apply(struct event *ev)
 
 static void run_until(int64_t at_us)
 {
-    for (int64_t d; (d = fleet_next_deadline(fleet)) && d <= at_us;) {
+    for (int64_t w; (w = fleet_wait_us(fleet, now_us + wall_ahead_us, now_us)) >= 0 && now_us + w <= at_us;) {
         struct event ev = { .type = EV_TICK };
-        if (d > now_us)
-            now_us = d;
+        now_us += w;
         print("@%.3f tick\n", (double) now_us / 1e6);
         apply(&ev);
     }
@@ -401,7 +403,7 @@ static void do_log(struct event *ev)
     ev->u.finding.job_id = job;
     ev->u.finding.submit_unix = num("submit", 0);
     ev->u.finding.kind = finding_of(word(4));
-    ev->u.finding.observe_us = now_us;
+    ev->u.finding.observe_us = now_us + wall_ahead_us;
     ev->u.finding.outside = num("outside", 0) != 0;
     if (ev->u.finding.kind != FINDING_SIGNATURE && ev->u.finding.kind != FINDING_NOTICE) {
         ev->u.finding.step = ev->u.finding.kind >= FINDING_FINISHED ? 0 : strtoull(word(5), NULL, 10);
@@ -443,7 +445,7 @@ static void do_steps(const char *cluster)
         job_and_index(word(3), job, &ev.u.finding.restart_count);
         ev.u.finding.job_id = job;
         ev.u.finding.kind = FINDING_PROGRESS;
-        ev.u.finding.observe_us = now_us;
+        ev.u.finding.observe_us = now_us + wall_ahead_us;
         ev.u.finding.step = (uint64_t) (from + i * by);
         take_numbers(&ev);
         apply(&ev);
@@ -791,7 +793,7 @@ static void run_line(void)
         struct cluster *c = fleet_find_cluster(fleet, ev.cluster);
         if (!c)
             die("no such cluster");
-        fleet_take_over(fleet, c, 1, INT64_MAX, now_us, now_us);
+        fleet_take_over(fleet, c, 1, INT64_MAX, now_us + wall_ahead_us, now_us);
     } else if (adv_streq(verb, "report")) {
         ev.type = EV_AGENT_REPORT;
         ev.u.report.instance_id = get("instance", "i1");
@@ -882,7 +884,9 @@ static void run_line(void)
         do_action(&ev);
     } else if (adv_streq(verb, "show")) {
         do_show();
-    } else if (!adv_streq(verb, "wait")) {
+    } else if (adv_streq(verb, "clock")) {
+        wall_ahead_us += strtoll(word(2), NULL, 10) * 1000000;
+    } else if (!adv_streq(verb, "wait") && !adv_streq(verb, "frozen")) {
         die("unknown verb");
     }
 }
@@ -962,7 +966,10 @@ int main(int argc, char **argv)
             char copy[4096];
             (void) strcpy(copy, line);
             split(copy);
-            run_until((int64_t) (strtod(word(0), NULL) * 1e6));
+            if (adv_streq(word(1), "frozen"))
+                now_us = (int64_t) (strtod(word(0), NULL) * 1e6);
+            else
+                run_until((int64_t) (strtod(word(0), NULL) * 1e6));
             print("%s\n", line);
             run_line();
         }
