@@ -194,7 +194,7 @@ void fleet_take_over(struct fleet *f, struct cluster *c, uint64_t epoch, int64_t
         struct attempt *a = fleet_last_attempt(j);
         if (!a || j->gone)
             continue;
-        if (job_state_failed(a->state) && !a->advice && now_us - a->ms.end_observed_us < 3600 * 1000000LL)
+        if (job_state_failed(a->state) && !a->history && !a->advice && now_us - a->ms.end_observed_us < 3600 * 1000000LL)
             fleet_judge_at(f, a, now_us);
         else if (job_state_running(a->state) && fleet_has_suspicion(a, true))
             fleet_judge_at(f, a, now_us + f->cfg.policy.suspicion_grace_us);

@@ -444,6 +444,7 @@ struct attempt {
     int64_t finished_us; /* the program said that its work is done, and no new step came after; 0: it did not */
     int64_t progress_stored_us; /* runtime: when the counters above were last put into the store */
     bool unseen;
+    bool history; /* over long before anybody looked: told, and never judged, whoever asks later */
     struct anomaly *anomalies;
     uint32_t n_anomalies;
     struct action *actions;

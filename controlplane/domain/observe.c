@@ -232,8 +232,11 @@ static void apply_attempt(struct fleet *f, struct intents *in, struct job *j, co
                 j->attempts[i]->ms.job_completed_us = ev->now_us;
                 fleet_touch_attempt(in, j->attempts[i]);
             }
-    if (fresh && a->end_unix && ev->now_us / 1000000 - a->end_unix > STALE_END_S)
-        return; /* it was over long before anybody looked */
+    if (fresh && a->end_unix && ev->now_us / 1000000 - a->end_unix > STALE_END_S) {
+        a->history = true;
+        fleet_touch_attempt(in, a);
+        return;
+    }
     fleet_judge_at(f, a, ev->now_us + f->cfg.policy.log_settle_us);
 }
 

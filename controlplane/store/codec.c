@@ -112,6 +112,7 @@ static const struct field attempt_fields[] = {
     F(37, F_STR, attempt, source_fed),
     F(38, F_STR, attempt, source_gap),
     F(39, F_I64, attempt, shed_us),
+    F(40, F_BOOL, attempt, history),
 };
 
 static const struct field anomaly_fields[] = {

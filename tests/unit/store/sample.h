@@ -113,6 +113,7 @@ static SAMPLE_UNUSED void sample_attempt(struct attempt *a, uint32_t index, int 
     a->steps_seen = (uint32_t) SAMPLE_NUM(k);
     a->last_progress_us = SAMPLE_NUM(k);
     a->unseen = true;
+    a->history = true;
     a->revision = (uint64_t) SAMPLE_NUM(k);
 }
 
@@ -424,6 +425,7 @@ static SAMPLE_UNUSED void same_attempt(const struct attempt *a, const struct att
     SAME_NUM(steps_seen);
     SAME_NUM(last_progress_us);
     SAME_NUM(unseen);
+    SAME_NUM(history);
     SAME_NUM(revision);
 }
 
