@@ -67,6 +67,8 @@ static const struct adv_config_row rows[] = {
                    "Agents that say hello or send their whole state at one time; others are told to come a little later."),
     ADV_CONFIG_BOOL(S, log_detection, "detect.logs", "true", RESTART,
                     "Logs are watched; when off, a failed state is an anomaly at once."),
+    ADV_CONFIG_INT(S, max_streams, "detect.max_streams", "logs", 1, 1000000, "50000", RESTART,
+                   "Logs that are read at one time; what is beyond is not read, and its attempts' telemetry says so."),
     ADV_CONFIG_DURATION(S, log_settle_ms, "detect.log_settle", 0, 60000, "250ms", RESTART,
                         "Wait after an end state for log lines that are still on their way."),
     ADV_CONFIG_DURATION(S, fallback_delay_ms, "detect.fallback_delay", 0, 600000, "10s", RESTART,

@@ -39,6 +39,7 @@ struct advisord_config {
     int64_t lease_ms;
     int64_t max_sessions;
     int64_t admission;
+    int64_t max_streams;
     bool log_detection;
     int64_t log_settle_ms;
     int64_t fallback_delay_ms;

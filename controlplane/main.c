@@ -296,6 +296,7 @@ static int start(struct daemon *d, struct adv_err *err)
         .bookmark_ms = (uint32_t) c->bookmark_ms,
         .max_sessions = (size_t) c->max_sessions,
         .admission = (size_t) c->admission,
+        .max_streams = (size_t) c->max_streams,
         .retention = { c->retention_interval_ms, c->retention_excerpts_ms, c->retention_jobs_ms, c->retention_audit_ms },
     };
     struct rpc_config rc = {

@@ -100,6 +100,7 @@ struct api_config {
     uint32_t bookmark_ms; /* Watch: this long without an event brings a bookmark */
     size_t max_sessions;
     size_t admission; /* agents that say hello or send their whole state at one time */
+    size_t max_streams; /* logs that are read at one time; 0: 50,000 */
     struct adv_ed25519 *signer; /* of audit checkpoints; outlives the API; NULL: they are not signed */
     struct retention_config retention;
 };

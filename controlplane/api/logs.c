@@ -14,7 +14,8 @@
  * it waits behind it, up to PARKED_MAX in all; that rests nobody else's work.
  *
  * What was shed on the way is counted here from the offsets, each byte once, although a sender that lost its stream reads
- * again from some earlier place; it goes to the attempt as telemetry. */
+ * again from some earlier place; it goes to the attempt as telemetry. So does what could not be scanned, or was refused because
+ * as many logs are read as may be: a log that nobody reads must not look like one with nothing in it. */
 
 #include <stdio.h>
 #include <utlist.h>
@@ -24,7 +25,8 @@
 #include "controlplane/api/api.h"
 #include "controlplane/watcher/report.h"
 
-#define STREAMS_MAX      50000
+#define STREAMS_MAX      50000 /* where the configuration says nothing */
+#define REFUSED_MAX      50000 /* attempts */
 #define PENDING_MAX      256 /* events of one stream on their way; more progress than that is thinned out */
 #define SILENT_FINISH_US (2 * 1000000LL)
 #define PARKED_MAX       10000 /* findings whose attempt is not known yet, and those behind them */
@@ -39,6 +41,7 @@ struct logs {
     struct log_work *work;
     struct log_cluster *clusters;
     size_t n_streams;
+    struct refused *refused; /* what could not be read, by attempt; told with the next tick */
     struct finding_event *parked;
     size_t n_busy, n_parked; /* findings of streams on their way, and of streams that wait for their attempt */
     uint64_t parked_seq;     /* newest change when those were tried last */
@@ -298,6 +301,11 @@ static struct log_cluster *cluster_get(struct logs *l, const char *name, bool ma
     return lc;
 }
 
+static size_t streams_max(const struct logs *l)
+{
+    return l->api->cfg.max_streams ? l->api->cfg.max_streams : STREAMS_MAX;
+}
+
 static struct log_stream *stream_get(struct logs *l, const char *cluster, const char *job_id, uint32_t restart_count,
                                      int64_t submit_unix, const char *stream)
 {
@@ -309,7 +317,7 @@ static struct log_stream *stream_get(struct logs *l, const char *cluster, const 
         return NULL;
     (void) snprintf(key, sizeof(key), "%s/%u/%lld/%s", job_id, restart_count, (long long) submit_unix, stream);
     HASH_FIND_STR(lc->streams, key, ls);
-    if (ls || l->n_streams >= STREAMS_MAX || !(ls = calloc(1, sizeof(*ls))))
+    if (ls || l->n_streams >= streams_max(l) || !(ls = calloc(1, sizeof(*ls))))
         return ls;
     ls->logs = l;
     ls->cluster = lc;
@@ -373,6 +381,93 @@ static void tell_shed(struct log_stream *ls)
     turn_submit(ls->logs->api->turn, &ls->tell);
 }
 
+/* ---- logs that are not read ------------------------------------------------------------------------------------- */
+
+/* Bytes of an attempt's logs. */
+struct refused {
+    struct logs *logs;
+    char key[160]; /* "<cluster>/<job id>/<restart count>/<submit time>" */
+    char cluster[65];
+    char job_id[40];
+    uint32_t restart_count;
+    int64_t submit_unix;
+    uint64_t bytes;
+    int64_t since_mono_us;
+    struct turn_event tell; /* under way: then it is in no table */
+    UT_hash_handle hh;
+};
+
+static void refused_add(struct logs *l, struct refused *r)
+{
+    struct refused *known = NULL;
+
+    HASH_FIND_STR(l->refused, r->key, known);
+    if (known) {
+        known->bytes = r->bytes > UINT64_MAX - known->bytes ? UINT64_MAX : known->bytes + r->bytes;
+        free(r);
+        return;
+    }
+    HASH_ADD_STR(l->refused, key, r);
+}
+
+static void refuse(struct logs *l, const char *cluster, const char *job_id, uint32_t restart_count, int64_t submit_unix,
+                   uint64_t bytes)
+{
+    static struct adv_ratelimit limit;
+    struct refused *r;
+
+    if (!bytes || !sched_job_id_valid(job_id)) /* no attempt has such an id */
+        return;
+    r = HASH_COUNT(l->refused) < REFUSED_MAX ? calloc(1, sizeof(*r)) : NULL;
+    if (adv_log_ratelimit(&limit, 1))
+        adv_error("logs", r ? "no room for a log: what it says is not known" :
+                              "no room for a log, nor to note it: what it says is not known, and its attempt does not show it",
+                  ADV_FS("cluster", cluster), ADV_FS("job", job_id), ADV_FU("streams", l->n_streams),
+                  ADV_FU("lines_held_back", adv_ratelimit_take_suppressed(&limit)));
+    if (!r)
+        return;
+    r->logs = l;
+    (void) snprintf(r->cluster, sizeof(r->cluster), "%s", cluster);
+    (void) snprintf(r->job_id, sizeof(r->job_id), "%s", job_id);
+    (void) snprintf(r->key, sizeof(r->key), "%s/%s/%u/%lld", r->cluster, r->job_id, restart_count, (long long) submit_unix);
+    r->restart_count = restart_count;
+    r->submit_unix = submit_unix;
+    r->bytes = bytes;
+    r->since_mono_us = adv_mono_us();
+    refused_add(l, r);
+}
+
+static void refused_told(struct turn_event *te, const struct adv_err *err)
+{
+    struct refused *r = ADV_CONTAINER_OF(te, struct refused, tell);
+
+    /* no such attempt yet, or no store: told with the next tick */
+    if (err && !r->logs->api->stopping && adv_mono_us() - r->since_mono_us < PARKED_US)
+        refused_add(r->logs, r);
+    else
+        free(r);
+}
+
+static void tell_refused(struct logs *l)
+{
+    struct refused *r, *next;
+
+    HASH_ITER(hh, l->refused, r, next) {
+        HASH_DEL(l->refused, r);
+        r->tell = (struct turn_event) { .done = refused_told };
+        r->tell.ev.type = EV_LOG_SHED;
+        r->tell.ev.cluster = r->cluster;
+        r->tell.ev.principal = "watcher";
+        r->tell.ev.u.shed.job_id = r->job_id;
+        r->tell.ev.u.shed.restart_count = r->restart_count;
+        r->tell.ev.u.shed.submit_unix = r->submit_unix;
+        r->tell.ev.u.shed.bytes = r->bytes;
+        turn_submit(l->api->turn, &r->tell);
+    }
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------------------------ */
+
 /* Of the job; NULL for none, and for an attempt that is not known yet: the id may have meant another job. Comments may
  * change: each scan begins with what is known then. */
 static const char *own_pattern(struct api *api, const struct log_stream *ls)
@@ -389,19 +484,25 @@ void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32
 {
     struct log_stream *ls = stream_get(api->logs, cluster, job_id, restart_count, submit_unix, stream);
     struct watcher_scan_options opt = { .stream = WATCHER_SCOPE_APPLICATION, .start_offset = offset, .fn = on_finding };
+    static struct adv_ratelimit limit;
     struct adv_err err = { 0 };
 
-    if (!ls)
+    if (!ls) {
+        refuse(api->logs, cluster, job_id, restart_count, submit_unix, dropped > UINT64_MAX - len ? UINT64_MAX : dropped + len);
         return;
+    }
     ls->fed_mono_us = adv_mono_us();
     ls->finished = false;
     count_shed(ls, offset, len, dropped);
     opt.ctx = ls;
     opt.progress = own_pattern(api, ls);
     if ((!ls->scan && watcher_scan_new(api->rules, &opt, &ls->scan, &err) < 0) ||
-        watcher_scan_feed(ls->scan, offset, bytes, len, dropped, observe_us, &err) < 0)
-        adv_warn("logs", "a piece of a log was not scanned", ADV_FS("cluster", cluster), ADV_FS("stream", ls->key),
-                 ADV_FS("why", err.msg));
+        watcher_scan_feed(ls->scan, offset, bytes, len, dropped, observe_us, &err) < 0) {
+        ls->shed = len > UINT64_MAX - ls->shed ? UINT64_MAX : ls->shed + len; /* no better than bytes that never came */
+        if (adv_log_ratelimit(&limit, 1))
+            adv_warn("logs", "a piece of a log was not scanned", ADV_FS("cluster", cluster), ADV_FS("stream", ls->key),
+                     ADV_FS("why", err.msg), ADV_FU("lines_held_back", adv_ratelimit_take_suppressed(&limit)));
+    }
 }
 
 bool logs_append(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, int64_t submit_unix,
@@ -546,6 +647,8 @@ void logs_tick(struct api *api)
 
     if (l->parked && turn_ready(api->turn))
         try_parked(l); /* so that they run out of time even when nothing is committed */
+    if (turn_ready(api->turn) && !api->stopping)
+        tell_refused(l);
     for (struct log_cluster *lc = l->clusters; lc; lc = lc->hh.next)
         HASH_ITER(hh, lc->streams, ls, next)
             stream_tick(l, ls, now_us);
@@ -575,10 +678,15 @@ void logs_free(struct api *api)
     struct finding_event *fe, *fe_next;
     struct log_cluster *lc, *lc_next;
     struct log_stream *ls, *next;
+    struct refused *r, *r_next;
 
     DL_FOREACH_SAFE (l->parked, fe, fe_next)
         finding_over(fe);
     l->parked = NULL;
+    HASH_ITER(hh, l->refused, r, r_next) {
+        HASH_DEL(l->refused, r);
+        free(r);
+    }
     HASH_ITER(hh, l->clusters, lc, lc_next) {
         HASH_ITER(hh, lc->streams, ls, next)
             stream_drop(l, ls);

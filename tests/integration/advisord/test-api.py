@@ -468,6 +468,25 @@ def an_agent_that_vanishes_while_its_message_waits():
 
 
 @case
+def a_log_for_which_there_is_no_room_is_known_to_be_unread():
+    c = advstack.Advisord(**{"detect.max_streams": "1"})
+    cl = advstack.FakeCluster(api, c, "full")
+    for i in ("1", "2"):
+        cl.job(i, "RUNNING")
+        cl.agent.durable(cl.agent.numbered(telemetry=api.TelemetryReport(attempt=cl.ref(i), state=api.TELEMETRY_STATE_COMPLETE)))
+    cl.log("1", b"starting\n")
+    cl.log("2", cl.LINE)
+    cl.log("2", b"and more\n", offset=len(cl.LINE))
+    of = lambda i: cl.timeline(i).attempts[0]  # noqa: E731
+    wait_for("both pieces to be told", lambda: of("2").telemetry_dropped_bytes == len(cl.LINE) + 9)
+    assert of("2").telemetry == api.TELEMETRY_STATE_PARTIAL and not cl.timeline("2").anomalies, of("2")
+    assert of("1").telemetry == api.TELEMETRY_STATE_COMPLETE, of("1")
+    assert "no room for a log: what it says is not known" in c.log_text()
+    cl.close()
+    c.stop()
+
+
+@case
 def second_advisord_is_refused():
     env = {**os.environ}
     p = subprocess.run([os.environ["ADVISORD"], "--config", f"{d.dir}/advisord.yaml", "--listen", "127.0.0.1:0",
