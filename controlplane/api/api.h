@@ -259,6 +259,12 @@ void logs_chunk(struct api *api, const char *cluster, const char *job_id, uint32
  * said. False: there are as many streams as there may be. */
 bool logs_append(struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, int64_t submit_unix,
                  const char *stream, const void *bytes, size_t len, int64_t observe_us);
+/* How many findings that stream of logs_append() has given so far, and whether so many of them are stored, or wait for an
+ * attempt that is not known yet. */
+uint64_t logs_found(const struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, int64_t submit_unix,
+                    const char *stream);
+bool logs_settled(const struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, int64_t submit_unix,
+                  const char *stream, uint64_t found);
 void logs_tick(struct api *api);
 void logs_changed(struct api *api); /* something was committed: findings that waited for it are tried again */
 void logs_free(struct api *api);

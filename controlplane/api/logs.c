@@ -67,6 +67,7 @@ struct log_stream {
     bool outside; /* not of the agent: it has no offsets of its own */
     bool begun;
     uint64_t shed;             /* not yet told */
+    uint64_t found, over;      /* findings ever, and those of them that came to their end; in the order of lines */
     bool telling;
     struct turn_event tell;
     int64_t fed_mono_us;
@@ -197,6 +198,7 @@ static void finding_over(struct finding_event *fe)
 
     ls->refs++;
     ls->in_flight--;
+    ls->over++;
     finding_free(fe);
     submit_waiting(ls);
     stream_unref(ls);
@@ -280,6 +282,7 @@ static void on_finding(void *ctx, const struct watcher_finding *f)
     ev->u.finding.outside = ls->outside;
     count(ls, 1);
     ls->refs++;
+    ls->found++;
     DL_APPEND(ls->waiting, fe);
     submit_waiting(ls);
 }
@@ -515,6 +518,36 @@ bool logs_append(struct api *api, const char *cluster, const char *job_id, uint3
     ls->outside = true;
     logs_chunk(api, cluster, job_id, restart_count, submit_unix, stream, ls->at, bytes, len, 0, observe_us);
     return true;
+}
+
+static const struct log_stream *stream_find(const struct logs *l, const char *cluster, const char *job_id, uint32_t restart_count,
+                                            int64_t submit_unix, const char *stream)
+{
+    struct log_cluster *lc = NULL;
+    struct log_stream *ls = NULL;
+    char key[sizeof(ls->key)];
+
+    (void) snprintf(key, sizeof(key), "%s/%u/%lld/%s", job_id, restart_count, (long long) submit_unix, stream);
+    HASH_FIND_STR(l->clusters, cluster, lc);
+    if (lc)
+        HASH_FIND_STR(lc->streams, key, ls);
+    return ls;
+}
+
+uint64_t logs_found(const struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, int64_t submit_unix,
+                    const char *stream)
+{
+    const struct log_stream *ls = stream_find(api->logs, cluster, job_id, restart_count, submit_unix, stream);
+
+    return ls ? ls->found : 0;
+}
+
+bool logs_settled(const struct api *api, const char *cluster, const char *job_id, uint32_t restart_count, int64_t submit_unix,
+                  const char *stream, uint64_t found)
+{
+    const struct log_stream *ls = stream_find(api->logs, cluster, job_id, restart_count, submit_unix, stream);
+
+    return !ls || ls->parked || !ls->pending || ls->over >= found;
 }
 
 static void stream_drop(struct logs *l, struct log_stream *ls)

@@ -90,13 +90,15 @@ void otlp_route(const Opentelemetry__Proto__Resource__V1__Resource *resource, st
     ret->fault = !*ret->cluster ? OTLP_NO_CLUSTER : !*ret->job_id ? OTLP_NO_JOB : !*restarts ? OTLP_NO_RESTART_COUNT : OTLP_OK;
 }
 
+const char *const otlp_streams[OTLP_N_STREAMS] = { "otlp", "otlp-stdout", "otlp-stderr" };
+
 const char *otlp_stream(const Opentelemetry__Proto__Logs__V1__LogRecord *r)
 {
     char name[16];
 
     if (!word(attribute(r->attributes, r->n_attributes, "log.iostream"), name, sizeof(name)))
-        return "otlp";
-    return adv_streq(name, "stdout") ? "otlp-stdout" : adv_streq(name, "stderr") ? "otlp-stderr" : "otlp";
+        return otlp_streams[0];
+    return otlp_streams[adv_streq(name, "stdout") ? 1 : adv_streq(name, "stderr") ? 2 : 0];
 }
 
 int64_t otlp_time_us(const Opentelemetry__Proto__Logs__V1__LogRecord *r)

@@ -41,7 +41,10 @@ struct otlp_route {
 /* Fills *ret; what is wrong is in ret->fault. */
 void otlp_route(const Opentelemetry__Proto__Resource__V1__Resource *resource, struct otlp_route *ret);
 
-/* "otlp-stdout", "otlp-stderr", "otlp": by attribute log.iostream. */
+/* "otlp", "otlp-stdout", "otlp-stderr". */
+#define OTLP_N_STREAMS 3
+extern const char *const otlp_streams[OTLP_N_STREAMS];
+/* One of them, by attribute log.iostream. */
 const char *otlp_stream(const Opentelemetry__Proto__Logs__V1__LogRecord *r);
 
 /* Its time, else when it was observed; microseconds, 0 for neither. */

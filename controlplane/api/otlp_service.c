@@ -34,6 +34,7 @@ struct export {
     const export_request *q;
     struct otlp_route *routes; /* by resource */
     int64_t *starts_us;        /* of the attempts; 0: not known */
+    uint64_t (*found)[OTLP_N_STREAMS]; /* in the streams of the routes when all was scanned */
     size_t resource, scope, record;
     size_t n_records;
     uint64_t rejected[OTLP_N_FAULTS];
@@ -49,6 +50,7 @@ static void export_free(struct export *e)
     e->call->ops->unref(e->call);
     free(e->routes);
     free(e->starts_us);
+    free(e->found);
     free(e);
 }
 
@@ -87,6 +89,20 @@ static void export_reply(struct export *e)
     export_free(e);
 }
 
+/* What stands in one stream goes to the store in batches: the first commit may have some of it only. */
+static bool all_stored(const struct export *e)
+{
+    for (size_t i = 0; i < e->q->n_resource_logs && i < RESOURCES_MAX; i++) {
+        const struct otlp_route *r = &e->routes[i];
+        for (size_t s = 0; r->fault == OTLP_OK && s < OTLP_N_STREAMS; s++)
+            if (!logs_settled(e->call->api, r->cluster, r->job_id, r->restart_count, 0, otlp_streams[s], e->found[i][s]))
+                return false;
+    }
+    return true;
+}
+
+static void follow(struct export *e);
+
 static void settled(struct turn_event *te, const struct adv_err *err)
 {
     struct export *e = ADV_CONTAINER_OF(te, struct export, te);
@@ -94,12 +110,15 @@ static void settled(struct turn_event *te, const struct adv_err *err)
     if (err && err->code == ADV_UNAVAILABLE) { /* the store, or the owner, went away: what was found may not be stored */
         e->call->ops->fail(e->call, err);
         export_free(e);
+    } else if (!all_stored(e)) {
+        follow(e);
     } else {
         export_reply(e);
     }
 }
 
-static void all_scanned(struct export *e)
+/* Behind what is on its way to the store. */
+static void follow(struct export *e)
 {
     const struct otlp_route *r = e->routes;
 
@@ -111,6 +130,16 @@ static void all_scanned(struct export *e)
         return;
     }
     export_reply(e);
+}
+
+static void all_scanned(struct export *e)
+{
+    for (size_t i = 0; i < e->q->n_resource_logs && i < RESOURCES_MAX; i++) {
+        const struct otlp_route *r = &e->routes[i];
+        for (size_t s = 0; r->fault == OTLP_OK && s < OTLP_N_STREAMS; s++)
+            e->found[i][s] = logs_found(e->call->api, r->cluster, r->job_id, r->restart_count, 0, otlp_streams[s]);
+    }
+    follow(e);
 }
 
 /* The record that is next; NULL: none is left. Skips what cannot be taken. */
@@ -239,11 +268,13 @@ static void export_logs(struct api_call *call, const ProtobufCMessage *req)
     if (e) {
         e->routes = calloc(n + 1, sizeof(*e->routes));
         e->starts_us = calloc(n + 1, sizeof(*e->starts_us));
+        e->found = calloc(n + 1, sizeof(*e->found));
     }
-    if (!e || !e->routes || !e->starts_us) {
+    if (!e || !e->routes || !e->starts_us || !e->found) {
         if (e) {
             free(e->routes);
             free(e->starts_us);
+            free(e->found);
         }
         free(e);
         (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");

@@ -279,6 +279,35 @@ provider.shutdown()
 
 
 @case
+def an_answer_means_that_all_that_was_found_is_stored():
+    """The commit of the second finding is held; whoever was told success by then must find both after a crash. (Without
+    failpoints nothing is held, and the same has to be so.)"""
+    c = advstack.Advisord()
+    cl = advstack.FakeCluster(api, c, "kept")
+    cl.job("1", "RUNNING")
+    cl.close()
+    c.stop()
+    c.start(env={"ADVISOR_FAILPOINT": f"turn.record_anomaly=arm:sqlite.before_commit;sqlite.before_commit=pause:{c.dir}/never@2"})
+    with c.channel("detector:otel") as ch:
+        q = C.ExportLogsServiceRequest(resource_logs=[logs([record(ECC), record("ModuleNotFoundError: No module named 'flash_attn'")],
+                                                           **of(cl))])
+        call = ch.unary_unary(EXPORT, lambda m: m.SerializeToString(), C.ExportLogsServiceResponse.FromString).future(q, timeout=30)
+        wait_for("the second commit", lambda: call.done() or "failpoint sqlite.before_commit hit" in c.log_text(), 30)
+        try:
+            call.result(timeout=2)
+            answered = True
+        except (grpc.FutureTimeoutError, grpc.RpcError):
+            answered = False
+        c.kill()
+    c.start()
+    cl.reader = c.channel("reader:test")
+    found = {a.fault_class for a in cl.timeline("1").anomalies}
+    assert not answered or len(found) == 2, found
+    assert "gpu_hardware" in found, found  # the first was stored
+    c.stop()
+
+
+@case
 def stops_clean():
     d.stop()
 
