@@ -505,6 +505,9 @@ int64_t fleet_wait_us(const struct fleet *f, int64_t now_us, int64_t mono_us);
 /* The same as a time of the wall clock, as if that had not been set since the newest event; 0 for never. */
 int64_t fleet_next_deadline(const struct fleet *f);
 
+/* Something is suspected of it that is neither confirmed nor withdrawn. */
+bool fleet_has_suspicion(const struct attempt *a, bool terminal_only);
+
 struct cluster *fleet_find_cluster(const struct fleet *f, const char *name);
 struct cluster *fleet_find_any_cluster(const struct fleet *f, const char *name); /* FLEET_CLUSTER too */
 struct job *fleet_find_job(const struct cluster *c, const char *job_id); /* newest submission of that id */

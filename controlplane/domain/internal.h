@@ -53,7 +53,6 @@ void fleet_mint_uid(struct fleet *f, int64_t now_us, char buf[32]);
 void fleet_anomaly_status(struct intents *in, struct anomaly *an, enum anomaly_status s, const struct event *ev,
                           const char *why);
 void fleet_withdraw_all(struct intents *in, struct attempt *a, const struct event *ev, const char *why);
-bool fleet_has_suspicion(const struct attempt *a, bool terminal_only);
 /* @in is NULL while loading. */
 bool fleet_make_room(struct intents *in, struct attempt *a, const struct anomaly *candidate);
 struct anomaly *fleet_anomaly_add(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);

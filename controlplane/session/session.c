@@ -38,6 +38,7 @@
 #define SKEW_S           30    /* less is lost among heartbeats that wait; scheduler credentials notice from a few seconds */
 #define SKEW_MAX_S       INT64_C(31536000000) /* a thousand years: more is no clock */
 #define FOCUS_FOR_MS     600000
+#define FOCUS_EVERY_US   250000 /* how often it is looked whether the set changed */
 #define EPOCH_MAX        (UINT64_C(1) << 62) /* far below where a term or counter would wrap */
 #define TICK_US          1000000 /* session_tick() comes this often */
 #define FLIGHTS_MAX      16 /* more save little in a transaction */
@@ -77,7 +78,8 @@ struct session {
     enum adv_mode mode_told;
     int64_t heard_mono_us, ticked_mono_us;
     char *focus; /* the set as told last, NULL for none */
-    int64_t focus_mono_us;
+    int64_t focus_mono_us, focus_looked_us;
+    bool focus_waits; /* something changed since it was looked at */
     const Advisor__V1__SessionRequest *msg; /* under way */
     struct adv_arena event_arena;           /* arrays of the event under way */
     unsigned outstanding;                   /* callbacks to come */
@@ -435,8 +437,14 @@ static void send_focus(struct session *s, struct cluster *c)
     const struct attempt *a;
     size_t n = 0;
 
-    DL_FOREACH2 (c->judged, a, judge_next)
-        if (!job_state_terminal(a->state) && f.n_job_ids < s->limits.focus_jobs)
+    if (s->focus_looked_us && now_us - s->focus_looked_us < FOCUS_EVERY_US) {
+        s->focus_waits = true; /* the next tick looks: all that wait for anything are gone through */
+        return;
+    }
+    s->focus_looked_us = now_us;
+    s->focus_waits = false;
+    for (a = c->judged; a && f.n_job_ids < s->limits.focus_jobs; a = a->judge_next)
+        if (!job_state_terminal(a->state) && fleet_has_suspicion(a, false)) /* others wait for their rhythm, say: all is well */
             ids[f.n_job_ids++] = a->job->job_id;
     qsort(ids, f.n_job_ids, sizeof(ids[0]), by_text);
     for (size_t i = 0; i < f.n_job_ids; i++)
@@ -728,6 +736,8 @@ static void on_heartbeat(struct session *s, const Advisor__V1__Heartbeat *hb)
                (unsigned long long) hb->id, (unsigned long long) s->heartbeat_id);
         return;
     }
+    if (too_long(s, "heartbeat.ceiling.reason", hb->ceiling ? hb->ceiling->reason : "", sizeof(s->ceiling_reason) - 1))
+        return;
     s->heartbeat_id = hb->id;
     s->skew_s = skew_of(s, hb);
     s->outstanding++;
@@ -1080,11 +1090,14 @@ void session_message(struct session *s, const Advisor__V1__SessionRequest *msg)
 void session_tick(struct session *s)
 {
     int64_t now_us = s->ops->mono_us(s->ctx), late_us = now_us - s->ticked_mono_us - TICK_US;
+    struct cluster *c;
 
     /* A loop that was held up, or a host that slept, has not listened either: what was said meanwhile is still to be read. */
     if (s->ticked_mono_us && late_us > TICK_US / 2)
         s->heard_mono_us += late_us;
     s->ticked_mono_us = now_us;
+    if (s->focus_waits && s->state == SESSION_ACTIVE && !s->closed && (c = fleet_find_cluster(s->ops->fleet(s->ctx), s->cluster)))
+        send_focus(s, c);
     if (s->state == SESSION_ENDED || s->closed || s->msg || s->flights)
         return;
     if (now_us - s->heard_mono_us > (int64_t) s->silence_timeout_ms * 1000)

@@ -1439,6 +1439,78 @@ static void pass_seconds(struct peer *p, int n)
     }
 }
 
+static const Advisor__V1__Focus *newest_focus(const struct peer *p)
+{
+    const Advisor__V1__SessionResponse *m = last(p, ADVISOR__V1__SESSION_RESPONSE__MESSAGE_FOCUS);
+
+    return m ? m->focus : NULL;
+}
+
+/* A job whose silence will be looked at, should it come, is well: looking closer at all of those would be as much as no focus. */
+Test(session, focus_is_on_what_is_suspected)
+{
+    struct event ev = { .type = EV_TELEMETRY, .cluster = "a" };
+    struct peer p;
+
+    open_peer(&p, "s1");
+    say_hello(&p, "j1");
+    say_jobs(&p, 1, 100, 2, ADVISOR__V1__JOB_STATE__JOB_STATE_RUNNING, true);
+    ev.u.telemetry.job_id = "100";
+    ev.u.telemetry.state = TELEMETRY_COMPLETE;
+    cr_assert_eq(apply(&ev, NULL), 0);
+    for (unsigned i = 1; i <= 60; i++) {
+        ev = (struct event) { .type = EV_FINDING, .cluster = "a" };
+        ev.u.finding.job_id = "100";
+        ev.u.finding.kind = FINDING_PROGRESS;
+        ev.u.finding.step = i;
+        ev.u.finding.series = 1;
+        now_us += 10000000;
+        cr_assert_eq(apply(&ev, NULL), 0);
+    }
+    session_changed(p.session);
+    cr_assert(cluster()->judged, "its rhythm is learned: it is going to be looked at");
+    cr_assert(!newest_focus(&p) || newest_focus(&p)->n_job_ids == 0);
+    finding(101, "n1", 5);
+    session_changed(p.session); /* so soon after the last look that the tick does it */
+    now_us += 1000000;
+    session_tick(p.session);
+    cr_assert(newest_focus(&p) && newest_focus(&p)->n_job_ids == 1);
+    cr_assert_str_eq(newest_focus(&p)->job_ids[0], "101");
+    close_peer(&p);
+}
+
+Test(session, a_ceiling_reason_has_a_limit_in_heartbeats_too)
+{
+    Advisor__V1__SessionRequest m = ADVISOR__V1__SESSION_REQUEST__INIT;
+    Advisor__V1__Heartbeat hb = ADVISOR__V1__HEARTBEAT__INIT;
+    Advisor__V1__Ceiling ceiling = ADVISOR__V1__CEILING__INIT;
+    Advisor__V1__Epoch e = ADVISOR__V1__EPOCH__INIT;
+    char text[513];
+    struct peer p;
+
+    memset(text, 'x', sizeof(text));
+    text[511] = '\0';
+    ceiling.mode = ADVISOR__V1__MODE__MODE_OBSERVE;
+    ceiling.reason = text;
+    hb.id = 1;
+    hb.epoch = &e;
+    hb.ceiling = &ceiling;
+    m.message_case = ADVISOR__V1__SESSION_REQUEST__MESSAGE_HEARTBEAT;
+    m.heartbeat = &hb;
+    open_peer(&p, "s1");
+    say_hello(&p, "j1");
+    say(&p, &m);
+    cr_assert_not(p.failed, "%s", p.why.msg);
+    cr_assert_eq(strlen(str_or(cluster()->ceiling_reason)), 511);
+    hb.id = 2;
+    text[511] = 'x';
+    text[512] = '\0';
+    say(&p, &m);
+    cr_assert(p.failed && p.why.code == ADV_INVALID_ARGUMENT);
+    cr_assert_str_eq(p.why.reason, "TEXT_TOO_LONG");
+    close_peer(&p);
+}
+
 /* What an agent said while the loop did not listen is still to be read. */
 Test(session, a_loop_that_was_held_up_blames_nobody)
 {
