@@ -55,6 +55,7 @@ struct owner {
     char (*candidates)[65]; /* free, or ours by the store alone */
     size_t n_candidates, cap_candidates;
     int64_t renew_at_us, want_at_us;
+    int64_t claimed_us; /* when the last claim was answered */
     bool busy;      /* a question is with the store */
     bool following; /* a claim is being followed */
     uint64_t life;  /* of the fleet: answers to questions of an earlier one are void */
@@ -301,6 +302,7 @@ static void claimed_cb(void *arg, int64_t sent_us, uint64_t seq, const struct st
     struct claim *cl = NULL;
 
     o->busy = false;
+    o->claimed_us = adv_boot_us();
     if (err) {
         adv_warn("owner", "claiming clusters failed, will retry", ADV_FS("error", err->msg));
         o->renew_at_us = adv_boot_us() + RETRY_US; /* which tells what is free once more */
@@ -399,7 +401,9 @@ static void tick_read(void *arg, const struct adv_err *err)
         return;
     }
     if (o->wants ? now_us >= o->want_at_us : o->n_candidates > 0) {
-        o->want_at_us = now_us + WANT_EVERY_US;
+        /* What is free comes first, however many wish for what is another's: those wishes have no end on a slow store. */
+        if ((o->n_candidates || now_us - o->claimed_us > WANT_EVERY_US) && start_claim(o))
+            return;
         DL_FOREACH (o->wants, w)
             if (!w->asked && now_us - w->since_us > WANT_EVERY_US) { /* a claim did not get it */
                 o->busy = true;
@@ -407,7 +411,7 @@ static void tick_read(void *arg, const struct adv_err *err)
                 store_want(o->st, w->cluster, w->journal, wanted_cb, o);
                 return;
             }
-        (void) start_claim(o);
+        o->want_at_us = now_us + WANT_EVERY_US;
     }
 }
 

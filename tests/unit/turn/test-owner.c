@@ -15,11 +15,12 @@ static struct owner *owner;
 static struct {
     struct store base;
     /* what is outstanding; NULL: nothing */
-    store_cb load, release;
+    store_cb load, release, want;
     store_commit_cb commit;
     store_poll_cb poll;
     store_owners_cb renew, claim;
-    void *load_arg, *release_arg, *commit_arg, *poll_arg, *renew_arg, *claim_arg;
+    void *load_arg, *release_arg, *commit_arg, *poll_arg, *renew_arg, *claim_arg, *want_arg;
+    bool claims_spare; /* the last claim was for it, too */
     int64_t asked_us; /* the renewal */
     uint64_t seq;
     unsigned n_changes; /* of the commit */
@@ -64,9 +65,19 @@ static void fake_renew(struct store *st, store_owners_cb cb, void *arg)
 
 static void fake_claim(struct store *st, const char *const *clusters, size_t n, store_owners_cb cb, void *arg)
 {
-    (void) st, (void) clusters, (void) n;
+    (void) st;
+    fake.claims_spare = false;
+    for (size_t i = 0; i < n; i++)
+        fake.claims_spare |= adv_streq(clusters[i], "spare");
     fake.claim = cb;
     fake.claim_arg = arg;
+}
+
+static void fake_want(struct store *st, const char *cluster, const char *journal, store_cb cb, void *arg)
+{
+    (void) st, (void) cluster, (void) journal;
+    fake.want = cb;
+    fake.want_arg = arg;
 }
 
 static void fake_release(struct store *st, const char *const *clusters, size_t n, store_cb cb, void *arg)
@@ -77,7 +88,7 @@ static void fake_release(struct store *st, const char *const *clusters, size_t n
 }
 
 static const struct store_ops ops = { .name = "fake", .shared = true, .close = fake_close, .load = fake_load, .commit = fake_commit,
-                                      .poll = fake_poll, .renew = fake_renew, .claim = fake_claim, .release = fake_release };
+                                      .poll = fake_poll, .renew = fake_renew, .claim = fake_claim, .want = fake_want, .release = fake_release };
 
 /* Polls and loads are answered at once, by nothing. */
 static void turn_loop(void)
@@ -162,6 +173,114 @@ static void on_stopped(void *arg)
 {
     (void) arg;
     stopped = true;
+}
+
+static void answer_claim(const struct store_owner *rows, size_t n)
+{
+    store_owners_cb cb = fake.claim;
+
+    fake.claim = NULL;
+    cb(fake.claim_arg, adv_boot_us(), 0, rows, n, NULL);
+}
+
+static void answer_want(void)
+{
+    store_cb cb = fake.want;
+
+    fake.want = NULL;
+    cb(fake.want_arg, NULL);
+}
+
+static void on_wanted(void *arg, const struct adv_err *err)
+{
+    (void) err;
+    --*(unsigned *) arg;
+}
+
+static void load_foreign(const char *name)
+{
+    struct cluster *c = calloc(1, sizeof(*c));
+
+    cr_assert(c && (c->name = strdup(name)));
+    cr_assert_eq(fleet_load_cluster(turn_fleet(turn), c), 0);
+}
+
+/* However many agents knock here whose clusters are another's, and however slow the store is: what is free is claimed. */
+Test(owner, wishes_do_not_keep_what_is_free, .timeout = 60)
+{
+    static const struct store_owner is_free[] = { { .cluster = FLEET_CLUSTER, .free = true } },
+                                    is_mine[] = { { .cluster = FLEET_CLUSTER, .mine = true, .epoch = 1 } },
+                                    spare[] = { { .cluster = FLEET_CLUSTER, .mine = true, .epoch = 1 },
+                                                { .cluster = "spare", .free = true } };
+    const int64_t lease_us = 3000000;
+    struct fleet_config cfg = { .lease_us = 1000000, .owner_lease_us = lease_us };
+    struct adv_err err = { 0 };
+    unsigned waiting = 50;
+    uv_timer_t wake;
+
+    policy_defaults(&cfg.policy);
+    cr_assert_eq(uv_loop_init(&loop), 0);
+    (void) uv_timer_init(&loop, &wake);
+    (void) uv_timer_start(&wake, wake_cb, 5, 5);
+    fake.base.ops = &ops;
+    fake.base.loop = &loop;
+    (void) strcpy(fake.base.replica, "one");
+    cr_assert_eq(turn_new(&loop, &fake.base, &cfg, &turn, &err), 0, "%s", err.msg);
+    cr_assert_eq(owner_new(&loop, turn, &(struct owner_config) { lease_us }, &owner, &err), 0);
+    load_foreign("spare");
+    WAIT_FOR(fake.renew);
+    answer_renewal(is_free, 1);
+    WAIT_FOR(fake.claim);
+    answer_claim(is_mine, 1);
+    WAIT_FOR(turn_fleet(turn)->global->owned);
+    for (unsigned i = 0; i < 50; i++) {
+        char name[16];
+        (void) snprintf(name, sizeof(name), "other%u", i);
+        load_foreign(name);
+        owner_want(owner, name, "j", on_wanted, &waiting);
+    }
+    while (!fake.want) { /* first it is tried to get them, and whether something else is free is asked, too */
+        WAIT_FOR(fake.claim || fake.want || fake.renew);
+        if (fake.claim)
+            answer_claim(NULL, 0);
+        else if (fake.renew)
+            answer_renewal(is_mine, 1);
+    }
+    while (!fake.renew) { /* each wish is answered as slowly as the loop turns; then a renewal is due */
+        WAIT_FOR(fake.claim || fake.want || fake.renew);
+        if (fake.want)
+            answer_want();
+        else if (fake.claim)
+            answer_claim(NULL, 0);
+        if (!fake.renew)
+            turn_loop();
+    }
+    cr_assert_gt(waiting, 0);
+    answer_renewal(spare, 2);
+    WAIT_FOR(fake.claim || fake.want || fake.renew);
+    cr_assert(fake.claim && fake.claims_spare, "something else is asked first");
+    answer_claim(NULL, 0);
+
+    owner_stop(owner, on_stopped, NULL);
+    cr_assert_eq(waiting, 0);
+    while (!stopped) {
+        turn_loop();
+        if (fake.want)
+            answer_want();
+        if (fake.renew)
+            answer_renewal(is_mine, 1);
+        if (fake.claim)
+            answer_claim(NULL, 0);
+    }
+    stopped = false;
+    turn_stop(turn, on_stopped, NULL);
+    WAIT_FOR(stopped);
+    owner_free(owner);
+    turn_free(turn);
+    uv_close((uv_handle_t *) &wake, NULL);
+    (void) uv_run(&loop, UV_RUN_DEFAULT);
+    store_requests_clear(&fake.base);
+    cr_assert_eq(uv_loop_close(&loop), 0);
 }
 
 Test(owner, a_cluster_made_while_a_renewal_is_under_way, .timeout = 60)
