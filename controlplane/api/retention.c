@@ -20,6 +20,7 @@
 
 #define PIECE_CHANGES 2000
 #define PIECE_EVENTS  1000
+#define FAILED_MAX    3 /* clusters in a row */
 
 struct retention {
     struct api *api;
@@ -27,6 +28,7 @@ struct retention {
     char (*clusters)[65]; /* still to do, last first */
     size_t n;
     char cluster[65]; /* under way */
+    unsigned failed; /* clusters in a row */
     bool busy;
     int64_t next_mono_us;
     int64_t clock_us;  /* of adv_wall_held() */
@@ -49,10 +51,24 @@ static void over(struct retention *r)
         api_maybe_free(r->api);
 }
 
+/* That one cluster fails, or is another replica's by now, is no reason to keep what is old of all others. Where several fail
+ * one after the other it is not they. */
 static void failed(struct retention *r, const struct adv_err *err)
 {
-    adv_warn("retention", "stopped, will go on at the next time", ADV_FS("cluster", r->cluster), ADV_FS("why", err->msg));
-    over(r);
+    bool away = ++r->failed >= FAILED_MAX || !turn_ready(r->api->turn);
+
+    adv_warn("retention", away ? "stopped, will go on at the next time" : "this cluster is passed over until the next time",
+             ADV_FS("cluster", r->cluster), ADV_FS("why", err->msg));
+    if (away)
+        over(r);
+    else
+        next_cluster(r);
+}
+
+static void cluster_done(struct retention *r)
+{
+    r->failed = 0;
+    next_cluster(r);
 }
 
 static void cut_done(struct turn_event *te, const struct adv_err *err)
@@ -91,7 +107,7 @@ static void audit_rows(void *arg, const struct audit_row *rows, size_t n, const 
     if (n && c && seq >= c->audit_seq) /* the newest event always stays */
         seq = --n ? rows[n - 1].seq : 0;
     if (!n || !c) {
-        next_cluster(r);
+        cluster_done(r);
         return;
     }
     (void) snprintf(r->hash, sizeof(r->hash), "%s", rows[n - 1].hash);
@@ -118,7 +134,7 @@ static void age_audit(struct retention *r)
     struct audit_query q = { .limit = PIECE_EVENTS }; /* the oldest there are */
 
     if (!r->api->cfg.retention.audit_ms || r->api->stopping) {
-        next_cluster(r);
+        cluster_done(r);
         return;
     }
     r->cutoff_us = adv_wall_us() - r->api->cfg.retention.audit_ms * 1000;
@@ -181,6 +197,7 @@ void retention_tick(struct api *api)
         if (c->owned)
             (void) snprintf(r->clusters[r->n++], sizeof(*r->clusters), "%s", c->name);
     r->busy = true;
+    r->failed = 0;
     next_cluster(r);
 }
 
