@@ -6,11 +6,11 @@
 
 #include "controlplane/auth/bindings.h"
 
-#include <yaml.h>
 
 #include "common/digest.h"
 #include "common/num.h"
 #include "common/utf8.h"
+#include "common/yamlread.h"
 #include "controlplane/auth/text.h"
 
 #define MAX_ISSUERS  16
@@ -104,70 +104,23 @@ const struct bindings_issuer *bindings_issuers(const struct bindings *b, size_t 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
 
 struct reader {
-    yaml_parser_t yaml;
-    yaml_event_t ev;
-    bool have;
-    const char *name;
+    struct adv_yaml y;
     struct bindings *b;
-    struct adv_err *err;
 };
 
-static int ADV_PRINTF(3, 4) at_mark(struct reader *rd, yaml_mark_t m, const char *fmt, ...)
-{
-    char what[160];
-    va_list ap;
-
-    va_start(ap, fmt);
-    (void) vsnprintf(what, sizeof(what), fmt, ap);
-    va_end(ap);
-    return adv_err_set(rd->err, ADV_INVALID_ARGUMENT, "%.80s:%zu:%zu: %s", rd->name, m.line + 1, m.column + 1, what);
-}
-
-#define at_event(rd, ...) at_mark(rd, (rd)->ev.start_mark, __VA_ARGS__)
-
-static int no_memory(struct reader *rd)
-{
-    return adv_err_set(rd->err, ADV_RESOURCE_EXHAUSTED, "%.80s: no memory", rd->name);
-}
-
-static int next(struct reader *rd)
-{
-    const yaml_char_t *anchor = NULL;
-
-    if (rd->have)
-        yaml_event_delete(&rd->ev);
-    rd->have = false;
-    if (!yaml_parser_parse(&rd->yaml, &rd->ev)) {
-        if (rd->yaml.error == YAML_MEMORY_ERROR)
-            return no_memory(rd);
-        return at_mark(rd, rd->yaml.problem_mark, "%s", rd->yaml.problem ? rd->yaml.problem : "not YAML");
-    }
-    rd->have = true;
-    if (rd->ev.type == YAML_SCALAR_EVENT)
-        anchor = rd->ev.data.scalar.anchor;
-    else if (rd->ev.type == YAML_SEQUENCE_START_EVENT)
-        anchor = rd->ev.data.sequence_start.anchor;
-    else if (rd->ev.type == YAML_MAPPING_START_EVENT)
-        anchor = rd->ev.data.mapping_start.anchor;
-    if (rd->ev.type == YAML_ALIAS_EVENT || anchor)
-        return at_event(rd, "an anchor or alias, expected the value itself");
-    return 0;
-}
-
-static int next_is(struct reader *rd, yaml_event_type_t type, const char *expected)
-{
-    int r = next(rd);
-
-    return r < 0 ? r : rd->ev.type == type ? 0 : at_event(rd, "expected %s", expected);
-}
+#define at_mark(rd, m, ...)  adv_yaml_at(&(rd)->y, m, __VA_ARGS__)
+#define at_event(rd, ...)    at_mark(rd, (rd)->y.ev.start_mark, __VA_ARGS__)
+#define no_memory(rd)        adv_yaml_no_memory(&(rd)->y)
+#define next(rd)             adv_yaml_next(&(rd)->y)
+#define next_is(rd, t, what) adv_yaml_next_is(&(rd)->y, t, what)
 
 /* The text of the present event: one line, not empty. */
 static int text_of(struct reader *rd, const char **ret)
 {
-    const char *s = (const char *) rd->ev.data.scalar.value;
-    size_t len = rd->ev.type == YAML_SCALAR_EVENT ? rd->ev.data.scalar.length : 0;
+    const char *s = (const char *) rd->y.ev.data.scalar.value;
+    size_t len = rd->y.ev.type == YAML_SCALAR_EVENT ? rd->y.ev.data.scalar.length : 0;
 
-    if (rd->ev.type != YAML_SCALAR_EVENT)
+    if (rd->y.ev.type != YAML_SCALAR_EVENT)
         return at_event(rd, "expected a text");
     if (len == 0 || len > MAX_TEXT)
         return at_event(rd, "text of %zu bytes, expected 1 to %d", len, MAX_TEXT);
@@ -193,7 +146,7 @@ static int take_list(struct reader *rd, struct list *ret)
 {
     int r = next_is(rd, YAML_SEQUENCE_START_EVENT, "a list of texts");
 
-    while (r == 0 && (r = next(rd)) == 0 && rd->ev.type != YAML_SEQUENCE_END_EVENT) {
+    while (r == 0 && (r = next(rd)) == 0 && rd->y.ev.type != YAML_SEQUENCE_END_EVENT) {
         const char *s = NULL;
         char **more;
 
@@ -382,7 +335,7 @@ static int take_key(struct reader *rd, const char *const *keys, size_t n_keys, u
     int r = next(rd);
 
     *ret = -1;
-    if (r < 0 || rd->ev.type == YAML_MAPPING_END_EVENT)
+    if (r < 0 || rd->y.ev.type == YAML_MAPPING_END_EVENT)
         return r;
     if ((r = text_of(rd, &s)) < 0)
         return r;
@@ -406,10 +359,11 @@ static int missing(struct reader *rd, yaml_mark_t mark, const char *const *keys,
     return 0;
 }
 
-static int take_issuer(struct reader *rd)
+static int take_issuer(void *arg)
 {
+    struct reader *rd = arg;
     const unsigned needed = 1u << I_ALIAS | 1u << I_ISSUER | 1u << I_AUDIENCE | 1u << I_KEYS;
-    yaml_mark_t mark = rd->ev.start_mark;
+    yaml_mark_t mark = rd->y.ev.start_mark;
     struct bindings_issuer *is;
     unsigned seen = 0;
     int key, r;
@@ -432,9 +386,10 @@ static int take_issuer(struct reader *rd)
     return is->user_claim && is->groups_claim ? 0 : no_memory(rd);
 }
 
-static int take_binding(struct reader *rd)
+static int take_binding(void *arg)
 {
-    yaml_mark_t mark = rd->ev.start_mark;
+    struct reader *rd = arg;
+    yaml_mark_t mark = rd->y.ev.start_mark;
     struct binding *b, *more;
     unsigned seen = 0;
     int key, r;
@@ -454,15 +409,6 @@ static int take_binding(struct reader *rd)
     return r < 0 ? r : missing(rd, mark, binding_keys, 1u << B_PRINCIPALS | 1u << B_ROLE, seen);
 }
 
-static int take_section(struct reader *rd, int (*take)(struct reader *rd))
-{
-    int r = next_is(rd, YAML_SEQUENCE_START_EVENT, "a list");
-
-    while (r == 0 && (r = next(rd)) == 0 && rd->ev.type != YAML_SEQUENCE_END_EVENT)
-        r = rd->ev.type == YAML_MAPPING_START_EVENT ? take(rd) : at_event(rd, "expected a mapping");
-    return r;
-}
-
 static int take_file(struct reader *rd)
 {
     enum { F_ISSUERS, F_BINDINGS };
@@ -472,14 +418,14 @@ static int take_file(struct reader *rd)
 
     if ((r = next_is(rd, YAML_STREAM_START_EVENT, "a file")) < 0 || (r = next(rd)) < 0)
         return r;
-    if (rd->ev.type == YAML_STREAM_END_EVENT)
+    if (rd->y.ev.type == YAML_STREAM_END_EVENT)
         return 0; /* nothing said, nothing bound */
     if ((r = next_is(rd, YAML_MAPPING_START_EVENT, "a mapping with issuers and bindings")) < 0)
         return r;
     while ((r = take_key(rd, keys, ADV_ARRAY_LEN(keys), &seen, &key)) == 0 && key >= 0) {
         if (key == F_ISSUERS && seen & 1u << F_BINDINGS)
             return at_event(rd, "\"issuers\" behind \"bindings\", expected it before them");
-        if ((r = take_section(rd, key == F_ISSUERS ? take_issuer : take_binding)) < 0)
+        if ((r = adv_yaml_mappings(&rd->y, "a list", key == F_ISSUERS ? take_issuer : take_binding, rd)) < 0)
             return r;
     }
     if (r < 0 || (r = next_is(rd, YAML_DOCUMENT_END_EVENT, "the end of the file")) < 0)
@@ -490,7 +436,7 @@ static int take_file(struct reader *rd)
 int bindings_parse(const char *name, const void *text, size_t len, struct bindings **ret, struct adv_err *err)
 {
     ADV_AUTO(bindings) b = bindings_empty();
-    struct reader rd = { .name = name, .b = b, .err = err };
+    struct reader rd = { .y = { .name = name, .err = err }, .b = b };
     int r;
 
     if (!b)
@@ -500,13 +446,10 @@ int bindings_parse(const char *name, const void *text, size_t len, struct bindin
                            BINDINGS_MAX_BYTES);
     if (!adv_utf8_valid(text, len))
         return adv_err_set(err, ADV_INVALID_ARGUMENT, "%.80s: expected UTF-8", name);
-    if (!yaml_parser_initialize(&rd.yaml))
-        return no_memory(&rd);
-    yaml_parser_set_input_string(&rd.yaml, text, len);
+    if ((r = adv_yaml_init(&rd.y, name, text, len, err)) < 0)
+        return r;
     r = take_file(&rd);
-    if (rd.have)
-        yaml_event_delete(&rd.ev);
-    yaml_parser_delete(&rd.yaml);
+    adv_yaml_done(&rd.y);
     if (r == 0)
         *ret = ADV_STEAL(b);
     return r;

@@ -7,10 +7,10 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
-#include <yaml.h>
 
 #include "common/num.h"
 #include "common/utf8.h"
+#include "common/yamlread.h"
 #include "controlplane/sources/query.h"
 
 #define FILE_MAX     (1 << 20)
@@ -77,74 +77,27 @@ bool source_serves(const struct source_config *s, const char *cluster)
 /* ---- events ----------------------------------------------------------------------------------------------------- */
 
 struct reader {
-    yaml_parser_t yaml;
-    yaml_event_t ev;
-    bool have;
-    const char *name;
+    struct adv_yaml y;
     struct sources_config *c;
-    struct adv_err *err;
 };
 
-static int ADV_PRINTF(3, 4) at_mark(struct reader *rd, yaml_mark_t m, const char *fmt, ...)
-{
-    char what[200];
-    va_list ap;
-
-    va_start(ap, fmt);
-    (void) vsnprintf(what, sizeof(what), fmt, ap);
-    va_end(ap);
-    return adv_err_set(rd->err, ADV_INVALID_ARGUMENT, "%.80s:%zu:%zu: %s", rd->name, m.line + 1, m.column + 1, what);
-}
-
-#define at_event(rd, ...) at_mark(rd, (rd)->ev.start_mark, __VA_ARGS__)
-
-static int no_memory(struct reader *rd)
-{
-    return adv_err_set(rd->err, ADV_RESOURCE_EXHAUSTED, "%.80s: no memory", rd->name);
-}
-
-static int next(struct reader *rd)
-{
-    const yaml_char_t *anchor = NULL;
-
-    if (rd->have)
-        yaml_event_delete(&rd->ev);
-    rd->have = false;
-    if (!yaml_parser_parse(&rd->yaml, &rd->ev)) {
-        if (rd->yaml.error == YAML_MEMORY_ERROR)
-            return no_memory(rd);
-        return at_mark(rd, rd->yaml.problem_mark, "%s", rd->yaml.problem ? rd->yaml.problem : "not YAML");
-    }
-    rd->have = true;
-    if (rd->ev.type == YAML_SCALAR_EVENT)
-        anchor = rd->ev.data.scalar.anchor;
-    else if (rd->ev.type == YAML_SEQUENCE_START_EVENT)
-        anchor = rd->ev.data.sequence_start.anchor;
-    else if (rd->ev.type == YAML_MAPPING_START_EVENT)
-        anchor = rd->ev.data.mapping_start.anchor;
-    if (rd->ev.type == YAML_ALIAS_EVENT || anchor)
-        return at_event(rd, "an anchor or alias, expected the value itself");
-    return 0;
-}
-
-static int next_is(struct reader *rd, yaml_event_type_t type, const char *expected)
-{
-    int r = next(rd);
-
-    return r < 0 ? r : rd->ev.type == type ? 0 : at_event(rd, "expected %s", expected);
-}
+#define at_mark(rd, m, ...)  adv_yaml_at(&(rd)->y, m, __VA_ARGS__)
+#define at_event(rd, ...)    at_mark(rd, (rd)->y.ev.start_mark, __VA_ARGS__)
+#define no_memory(rd)        adv_yaml_no_memory(&(rd)->y)
+#define next(rd)             adv_yaml_next(&(rd)->y)
+#define next_is(rd, t, what) adv_yaml_next_is(&(rd)->y, t, what)
 
 /* The text of the present event: one line, not empty. */
 static int text_of(struct reader *rd, const char **ret)
 {
-    const char *s = (const char *) rd->ev.data.scalar.value;
-    size_t len = rd->ev.type == YAML_SCALAR_EVENT ? rd->ev.data.scalar.length : 0;
+    const char *s = (const char *) rd->y.ev.data.scalar.value;
+    size_t len = rd->y.ev.type == YAML_SCALAR_EVENT ? rd->y.ev.data.scalar.length : 0;
 
-    if (rd->ev.type != YAML_SCALAR_EVENT)
+    if (rd->y.ev.type != YAML_SCALAR_EVENT)
         return at_event(rd, "expected a text");
     while (len && s[len - 1] == '\n') /* of a block of text */
         len--;
-    rd->ev.data.scalar.value[len] = '\0';
+    rd->y.ev.data.scalar.value[len] = '\0';
     if (len == 0 || len > QUERY_TEMPLATE_MAX)
         return at_event(rd, "text of %zu bytes, expected 1 to %d", len, QUERY_TEMPLATE_MAX);
     for (size_t i = 0; i < len; i++)
@@ -265,13 +218,13 @@ static int take_row(struct reader *rd, const struct row *row, void *object)
 /* All keys of the present mapping. @ret_seen gets a bit for each row. */
 static int take_rows(struct reader *rd, const struct row *rows, size_t n_rows, void *object, unsigned *ret_seen)
 {
-    yaml_mark_t mark = rd->ev.start_mark;
+    yaml_mark_t mark = rd->y.ev.start_mark;
     const char *s = NULL;
     unsigned seen = 0;
     size_t i;
     int r;
 
-    while ((r = next(rd)) == 0 && rd->ev.type != YAML_MAPPING_END_EVENT) {
+    while ((r = next(rd)) == 0 && rd->y.ev.type != YAML_MAPPING_END_EVENT) {
         if ((r = text_of(rd, &s)) < 0)
             return r;
         for (i = 0; i < n_rows && !adv_streq(s, rows[i].key); i++)
@@ -314,7 +267,7 @@ static int take_clusters(struct reader *rd, void *object)
     char **more;
     int r = next_is(rd, YAML_SEQUENCE_START_EVENT, "a list of clusters");
 
-    while (r == 0 && (r = next(rd)) == 0 && rd->ev.type != YAML_SEQUENCE_END_EVENT) {
+    while (r == 0 && (r = next(rd)) == 0 && rd->y.ev.type != YAML_SEQUENCE_END_EVENT) {
         if ((r = text_of(rd, &text)) < 0)
             return r;
         if (s->n_clusters == MAX_CLUSTERS)
@@ -363,7 +316,7 @@ static int take_node_logs(struct reader *rd, void *object)
     struct source_config *s = object;
     unsigned seen;
     int r = next_is(rd, YAML_MAPPING_START_EVENT, "a mapping with query and host_field");
-    yaml_mark_t mark = rd->ev.start_mark;
+    yaml_mark_t mark = rd->y.ev.start_mark;
 
     if (r < 0 || (r = take_rows(rd, logs_rows, 2, &s->node_logs, &seen)) < 0)
         return r;
@@ -410,9 +363,17 @@ static bool selector(const char *q)
     return n == len ? !strchr(DIGIT, *q) : q[len - 1] == '}';
 }
 
-static int take_measure(struct reader *rd, struct source_config *s)
+struct in_source {
+    struct reader *rd;
+    struct source_config *s;
+};
+
+static int take_measure(void *arg)
 {
-    yaml_mark_t mark = rd->ev.start_mark;
+    const struct in_source *in = arg;
+    struct reader *rd = in->rd;
+    struct source_config *s = in->s;
+    yaml_mark_t mark = rd->y.ev.start_mark;
     struct source_measure *m;
     unsigned seen;
     int r;
@@ -440,11 +401,7 @@ static int take_measure(struct reader *rd, struct source_config *s)
 
 static int take_measures(struct reader *rd, void *object)
 {
-    int r = next_is(rd, YAML_SEQUENCE_START_EVENT, "a list of measures");
-
-    while (r == 0 && (r = next(rd)) == 0 && rd->ev.type != YAML_SEQUENCE_END_EVENT)
-        r = rd->ev.type == YAML_MAPPING_START_EVENT ? take_measure(rd, object) : at_event(rd, "expected a mapping");
-    return r;
+    return adv_yaml_mappings(&rd->y, "a list of measures", take_measure, &(struct in_source) { rd, object });
 }
 
 #define AT(member) offsetof(struct source_config, member)
@@ -509,9 +466,10 @@ static int check_source(struct reader *rd, const struct source_config *s, yaml_m
     return 0;
 }
 
-static int take_source(struct reader *rd)
+static int take_source(void *arg)
 {
-    yaml_mark_t mark = rd->ev.start_mark;
+    struct reader *rd = arg;
+    yaml_mark_t mark = rd->y.ev.start_mark;
     struct source_config *s;
     unsigned seen;
     int r;
@@ -527,12 +485,8 @@ static int take_source(struct reader *rd)
 
 static int take_list(struct reader *rd, void *object)
 {
-    int r = next_is(rd, YAML_SEQUENCE_START_EVENT, "a list of sources");
-
     (void) object;
-    while (r == 0 && (r = next(rd)) == 0 && rd->ev.type != YAML_SEQUENCE_END_EVENT)
-        r = rd->ev.type == YAML_MAPPING_START_EVENT ? take_source(rd) : at_event(rd, "expected a mapping");
-    return r;
+    return adv_yaml_mappings(&rd->y, "a list of sources", take_source, rd);
 }
 
 static int take_file(struct reader *rd)
@@ -552,20 +506,17 @@ static int take_file(struct reader *rd)
 int sources_config_parse(const char *name, const void *text, size_t len, struct sources_config **ret, struct adv_err *err)
 {
     ADV_AUTO(sources_config) c = calloc(1, sizeof(*c));
-    struct reader rd = { .name = name, .c = c, .err = err };
+    struct reader rd = { .y = { .name = name, .err = err }, .c = c };
     int r;
 
     if (!c)
         return no_memory(&rd);
     if (len > FILE_MAX || !adv_utf8_valid(text, len))
         return adv_err_set(err, ADV_INVALID_ARGUMENT, "%.80s: expected UTF-8 of at most %d bytes", name, FILE_MAX);
-    if (!yaml_parser_initialize(&rd.yaml))
-        return no_memory(&rd);
-    yaml_parser_set_input_string(&rd.yaml, text, len);
+    if ((r = adv_yaml_init(&rd.y, name, text, len, err)) < 0)
+        return r;
     r = take_file(&rd);
-    if (rd.have)
-        yaml_event_delete(&rd.ev);
-    yaml_parser_delete(&rd.yaml);
+    adv_yaml_done(&rd.y);
     if (r == 0)
         *ret = ADV_STEAL(c);
     return r;
