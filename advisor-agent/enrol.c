@@ -128,13 +128,11 @@ int enrol_bundle_parse(const void *bytes, size_t len, struct enrol_bundle **ret,
 static int slurp(const char *path, struct adv_buf *b, struct adv_err *err)
 {
     adv_auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-    char chunk[4096];
-    ssize_t n = -1;
+    int r = fd < 0 ? -ADV_UNAVAILABLE : adv_buf_read(b, fd);
 
-    while (fd >= 0 && (n = read(fd, chunk, sizeof(chunk))) > 0)
-        if (adv_buf_append(b, chunk, (size_t) n) < 0)
-            return adv_err_set(err, ADV_INVALID_ARGUMENT, "%.180s: too large", path);
-    return n < 0 ? adv_err_set_errno(err, ADV_NOT_FOUND, errno, "%.180s", path) : 0;
+    if (r == -ADV_RESOURCE_EXHAUSTED)
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "%.180s: too large", path);
+    return r < 0 ? adv_err_set_errno(err, ADV_NOT_FOUND, errno, "%.180s", path) : 0;
 }
 
 /* ---- the call --------------------------------------------------------------------------------------------------- */

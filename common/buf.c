@@ -6,7 +6,10 @@
 
 #include "common/buf.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "common/err.h"
 
@@ -131,6 +134,25 @@ int adv_buf_appendf(struct adv_buf *b, const char *fmt, ...)
     va_start(ap, fmt);
     int r = adv_buf_vappendf(b, fmt, ap);
     va_end(ap);
+    return r;
+}
+
+int adv_buf_read(struct adv_buf *b, int fd)
+{
+    char chunk[4096];
+    ssize_t n;
+    int r = 0, saved;
+
+    do {
+        n = read(fd, chunk, sizeof(chunk));
+        if (n > 0)
+            r = adv_buf_append(b, chunk, (size_t) n);
+        else if (n < 0 && errno != EINTR)
+            r = -ADV_UNAVAILABLE;
+    } while (r == 0 && n != 0);
+    saved = errno;
+    explicit_bzero(chunk, sizeof(chunk));
+    errno = saved;
     return r;
 }
 

@@ -9,7 +9,7 @@
  * adv_buf_reset(), so a writer may append many times and look at adv_buf_error() once.
  *
  * Errors of every append: -ADV_RESOURCE_EXHAUSTED (over the maximum, or no memory).
- * Thread: one owner.  Blocks: no. */
+ * Thread: one owner.  Blocks: no, unless said otherwise. */
 
 #include <stdarg.h>
 #include <stdint.h>
@@ -44,6 +44,10 @@ int adv_buf_vappendf(struct adv_buf *b, const char *fmt, va_list ap) ADV_PRINTF(
  * NULL on failure. The pointer is valid until the next call on @b. */
 void *adv_buf_reserve(struct adv_buf *b, size_t len);
 void adv_buf_commit(struct adv_buf *b, size_t len);
+
+/* Appends what @fd has, to its end. What passed through the stack is wiped, as it may be a key.
+ * Errors: as append; -ADV_UNAVAILABLE: the read failed, errno says why.  Blocks: for @fd. */
+int adv_buf_read(struct adv_buf *b, int fd);
 
 /* Drops the first @len bytes (at most all). Amortised O(1). */
 void adv_buf_consume(struct adv_buf *b, size_t len);

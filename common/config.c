@@ -373,24 +373,15 @@ static int read_document(struct reader *rd)
 static int slurp(const char *file, struct adv_buf *b, struct adv_err *err)
 {
     adv_auto_close int fd = open(file, O_RDONLY | O_CLOEXEC);
+    int r;
 
     if (fd < 0)
         return adv_err_set_errno(err, errno == EACCES ? ADV_PERMISSION_DENIED : ADV_NOT_FOUND,
                                  errno, "%.180s", file);
-    for (;;) {
-        char chunk[4096];
-        ssize_t n = read(fd, chunk, sizeof(chunk));
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "%.180s", file);
-        if (n == 0)
-            return 0;
-        if (adv_buf_append(b, chunk, (size_t) n) < 0)
-            return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "%.180s: larger than %d bytes", file,
-                               MAX_FILE_BYTES);
-    }
+    r = adv_buf_read(b, fd);
+    if (r == -ADV_RESOURCE_EXHAUSTED)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "%.180s: larger than %d bytes", file, MAX_FILE_BYTES);
+    return r < 0 ? adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "%.180s", file) : 0;
 }
 
 static int load_text(struct adv_config *c, const char *text, size_t len, struct adv_err *err)

@@ -355,15 +355,14 @@ int auth_by_header(struct auth *a, const char *value, size_t len, int64_t now_s,
 static int slurp(const char *path, struct stat *st, struct adv_buf *b, struct adv_err *err)
 {
     adv_auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-    char chunk[4096];
-    ssize_t n = -1;
+    int r;
 
     if (fd < 0 || fstat(fd, st) < 0)
         return adv_err_set_errno(err, errno == EACCES ? ADV_PERMISSION_DENIED : ADV_NOT_FOUND, errno, "%.180s", path);
-    while ((n = read(fd, chunk, sizeof(chunk))) > 0)
-        if (adv_buf_append(b, chunk, (size_t) n) < 0)
-            return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "%.180s: expected at most %d bytes", path, BINDINGS_MAX_BYTES);
-    return n < 0 ? adv_err_set_errno(err, ADV_NOT_FOUND, errno, "%.180s", path) : 0;
+    r = adv_buf_read(b, fd);
+    if (r == -ADV_RESOURCE_EXHAUSTED)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "%.180s: expected at most %d bytes", path, BINDINGS_MAX_BYTES);
+    return r < 0 ? adv_err_set_errno(err, ADV_NOT_FOUND, errno, "%.180s", path) : 0;
 }
 
 static void keys_changed(void *arg)

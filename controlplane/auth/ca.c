@@ -57,19 +57,17 @@ static int slurp(const char *path, struct stat *st, char **ret, struct adv_err *
 {
     adv_auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
     ADV_AUTO_DONE(adv_buf) b;
-    char chunk[4096];
-    ssize_t n = -1;
+    int r;
 
     adv_buf_init(&b, MAX_FILE_BYTES);
     if (fd >= 0 && fstat(fd, st) < 0)
         return adv_err_set_errno(err, ADV_NOT_FOUND, errno, "%.180s", path);
-    while (fd >= 0 && (n = read(fd, chunk, sizeof(chunk))) > 0)
-        if (adv_buf_append(&b, chunk, (size_t) n) < 0)
-            return adv_err_set(err, ADV_INVALID_ARGUMENT, "%.180s: too large for a PEM file", path);
-    if (n < 0)
+    r = fd < 0 ? -ADV_UNAVAILABLE : adv_buf_read(&b, fd);
+    if (r == -ADV_RESOURCE_EXHAUSTED)
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "%.180s: too large for a PEM file", path);
+    if (r < 0)
         return adv_err_set_errno(err, errno == EACCES ? ADV_PERMISSION_DENIED : ADV_NOT_FOUND, errno, "%.180s", path);
     *ret = adv_buf_steal(&b, NULL);
-    OPENSSL_cleanse(chunk, sizeof(chunk));
     return *ret ? 0 : no_memory(err);
 }
 

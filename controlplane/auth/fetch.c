@@ -115,16 +115,11 @@ static void fetch_https(struct fetch *f)
 static void fetch_file(struct fetch *f)
 {
     adv_auto_close int fd = open(f->source, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    char chunk[4096];
-    ssize_t n = -1;
+    int r = fd < 0 ? -ADV_UNAVAILABLE : adv_buf_read(&f->body, fd);
 
-    while (fd >= 0 && (n = read(fd, chunk, sizeof(chunk))) > 0) {
-        if (adv_buf_append(&f->body, chunk, (size_t) n) < 0) {
-            failed(f, ADV_INVALID_ARGUMENT, "too large");
-            return;
-        }
-    }
-    if (n < 0)
+    if (r == -ADV_RESOURCE_EXHAUSTED)
+        failed(f, ADV_INVALID_ARGUMENT, "too large");
+    else if (r < 0)
         failed(f, ADV_UNAVAILABLE, strerror(errno));
 }
 

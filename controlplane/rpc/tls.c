@@ -73,22 +73,17 @@ static int slurp(const char *path, struct stat *st, char **ret, struct adv_err *
 {
     adv_auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
     ADV_AUTO_DONE(adv_buf) b;
+    int r;
 
     adv_buf_init(&b, MAX_FILE_BYTES);
     if (fd < 0 || fstat(fd, st) < 0)
         return adv_err_set_errno(err, errno == EACCES ? ADV_PERMISSION_DENIED : ADV_NOT_FOUND,
                                  errno, "%.180s", path);
-    for (;;) {
-        char chunk[4096];
-        ssize_t n = read(fd, chunk, sizeof(chunk));
-
-        if (n == 0)
-            break;
-        if (n < 0)
-            return adv_err_set_errno(err, ADV_NOT_FOUND, errno, "%.180s", path);
-        if (adv_buf_append(&b, chunk, (size_t) n) < 0)
-            return adv_err_set(err, ADV_INVALID_ARGUMENT, "%.180s: too large for a PEM file", path);
-    }
+    r = adv_buf_read(&b, fd);
+    if (r == -ADV_RESOURCE_EXHAUSTED)
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "%.180s: too large for a PEM file", path);
+    if (r < 0)
+        return adv_err_set_errno(err, ADV_NOT_FOUND, errno, "%.180s", path);
     *ret = adv_buf_steal(&b, NULL);
     return *ret ? 0 : adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
 }

@@ -503,6 +503,11 @@ static int take_file(struct reader *rd)
     return next_is(rd, YAML_STREAM_END_EVENT, "the end of the file, not a second document");
 }
 
+static int not_text(const char *name, struct adv_err *err)
+{
+    return adv_err_set(err, ADV_INVALID_ARGUMENT, "%.80s: expected UTF-8 of at most %d bytes", name, FILE_MAX);
+}
+
 int sources_config_parse(const char *name, const void *text, size_t len, struct sources_config **ret, struct adv_err *err)
 {
     ADV_AUTO(sources_config) c = calloc(1, sizeof(*c));
@@ -512,7 +517,7 @@ int sources_config_parse(const char *name, const void *text, size_t len, struct 
     if (!c)
         return no_memory(&rd);
     if (len > FILE_MAX || !adv_utf8_valid(text, len))
-        return adv_err_set(err, ADV_INVALID_ARGUMENT, "%.80s: expected UTF-8 of at most %d bytes", name, FILE_MAX);
+        return not_text(name, err);
     if ((r = adv_yaml_init(&rd.y, name, text, len, err)) < 0)
         return r;
     r = take_file(&rd);
@@ -526,13 +531,13 @@ int sources_config_load(const char *path, struct sources_config **ret, struct ad
 {
     adv_auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ADV_AUTO_DONE(adv_buf) text;
-    char chunk[4096];
-    ssize_t n = -1;
+    int r;
 
-    adv_buf_init(&text, FILE_MAX + 1);
-    while (fd >= 0 && (n = read(fd, chunk, sizeof(chunk))) > 0 && adv_buf_append(&text, chunk, (size_t) n) == 0)
-        ;
-    if (n < 0)
+    adv_buf_init(&text, FILE_MAX);
+    r = fd < 0 ? -ADV_UNAVAILABLE : adv_buf_read(&text, fd);
+    if (r == -ADV_RESOURCE_EXHAUSTED)
+        return not_text(path, err);
+    if (r < 0)
         return adv_err_set_errno(err, errno == ENOENT ? ADV_NOT_FOUND : ADV_UNAVAILABLE, errno, "sources %s", path);
     return sources_config_parse(path, text.data, text.len, ret, err);
 }

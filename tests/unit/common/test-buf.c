@@ -2,6 +2,8 @@
 #include "common/buf.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
 
 #include "common/err.h"
 
@@ -80,4 +82,31 @@ Test(buf, reserve_commit_truncate)
     adv_buf_truncate(&b, 3);
     cr_assert_str_eq(b.data, "012");
     adv_buf_done(NULL);
+}
+
+Test(buf, reads_to_the_end_or_says_why_not)
+{
+    ADV_AUTO_DONE(adv_buf) all;
+    ADV_AUTO_DONE(adv_buf) small;
+    FILE *f = tmpfile();
+
+    cr_assert_not_null(f);
+    for (int i = 0; i < 2500; i++)
+        (void) fprintf(f, "%03d,", i % 1000);
+    (void) fflush(f);
+    rewind(f);
+    adv_buf_init(&all, 10000);
+    cr_assert_eq(adv_buf_append_str(&all, ""), 0);
+    cr_assert_eq(adv_buf_read(&all, fileno(f)), 0);
+    cr_assert_eq(all.len, 10000, "the very limit is not over it");
+    cr_assert(adv_startswith(all.data, "000,001,") && adv_streq(all.data + 9992, "498,499,"));
+
+    rewind(f);
+    adv_buf_init(&small, 9999);
+    cr_assert_eq(adv_buf_read(&small, fileno(f)), -ADV_RESOURCE_EXHAUSTED);
+    (void) fclose(f);
+    errno = 0;
+    adv_buf_reset(&small);
+    cr_assert_eq(adv_buf_read(&small, -1), -ADV_UNAVAILABLE);
+    cr_assert_eq(errno, EBADF);
 }

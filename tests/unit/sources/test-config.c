@@ -2,6 +2,9 @@
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "controlplane/sources/config.h"
 
@@ -103,4 +106,24 @@ ParameterizedTest(struct row *row, sources_config, refuses)
     cr_assert_lt(sources_config_parse("f", text, strlen(text), &c, &err), 0, "taken: %s", row->new);
     cr_assert_not_null(strstr(err.msg, row->says), "said: %s, wanted: %s", err.msg, row->says);
     cr_assert_null(c);
+}
+
+/* The largest file is a whole number of the pieces it is read in: what is beyond must not be cut off in silence. */
+Test(sources_config, a_file_that_is_too_large_is_not_read_in_part)
+{
+    char path[] = "/tmp/sources-XXXXXX", fill[4096];
+    struct sources_config *c = NULL;
+    struct adv_err err = { 0 };
+    int fd = mkstemp(path);
+
+    cr_assert_geq(fd, 0);
+    memset(fill, '\n', sizeof(fill));
+    cr_assert_eq(write(fd, good, sizeof(good) - 1), (ssize_t) sizeof(good) - 1);
+    for (size_t n = sizeof(good) - 1; n < (1 << 20) + 100; n += sizeof(fill))
+        cr_assert_eq(write(fd, fill, sizeof(fill)), (ssize_t) sizeof(fill));
+    (void) close(fd);
+    cr_assert_eq(sources_config_load(path, &c, &err), -ADV_INVALID_ARGUMENT);
+    cr_assert_not_null(strstr(err.msg, "at most 1048576 bytes"), "%s", err.msg);
+    cr_assert_null(c);
+    (void) unlink(path);
 }
