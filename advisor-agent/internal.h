@@ -15,6 +15,7 @@
 #include "advisor-agent/snapshot.h"
 #include "advisor-agent/steady.h"
 #include "advisor-agent/tail/tail.h"
+#include "common/clock.h"
 #include "common/uuid.h"
 
 #define FOCUS_MAX  64
@@ -37,7 +38,7 @@ struct agent {
     struct tail_manager *tails;
     struct renew *renew;
     struct lease lease;
-    struct steady steady;
+    struct steady steady; /* read by agent_wall_us() */
     uv_timer_t timer;
     bool closing;
 
@@ -87,6 +88,12 @@ struct agent {
     struct attempt_log *logs;
     int64_t acked_us; /* the control plane's last sign of life */
 };
+
+/* The wall clock without its jumps (steady.h): for the journal and for what is counted from it. */
+static inline int64_t agent_wall_us(struct agent *a)
+{
+    return steady_wall_us(&a->steady, adv_wall_us(), adv_boot_us());
+}
 
 /* agent.c */
 void agent_job_read(struct agent *a, const struct adapter_job_detail *d);

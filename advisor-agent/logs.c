@@ -380,7 +380,7 @@ static bool successor_may_write(const struct attempt_log *l, const advisor_v1_Jo
 void logs_update(struct agent *a)
 {
     struct attempt_log *l, *next;
-    int64_t now = adv_mono_us(), now_s = steady_wall_us(&a->steady, adv_wall_us(), adv_boot_us()) / 1000000;
+    int64_t now = adv_mono_us(), now_s = agent_wall_us(a) / 1000000;
     int64_t newest_s = 0;
     struct looking looking = { .a = a };
 

@@ -116,12 +116,6 @@ static void look_later(struct order *x, const struct adapter_job *job)
         x->start_us = adv_mono_us() + (in_us > 0 ? in_us : 0);
 }
 
-/* Wall time for the journal and for what is counted from it. */
-static int64_t journal_wall_us(struct agent *a)
-{
-    return steady_wall_us(&a->steady, adv_wall_us(), adv_boot_us());
-}
-
 static void finish(struct order *x, advisor_v1_Disposition d, advisor_v1_DispositionReason why,
                    const char *text)
 {
@@ -237,7 +231,7 @@ static struct order *find(const struct agent *a, const char *name)
 static bool keeps(struct agent *a, const struct journal_hold *h)
 {
     /* After a restart the clock may be another: only what no order speaks for goes by it. */
-    bool expired = h->expires_wall_us && journal_wall_us(a) >= h->expires_wall_us;
+    bool expired = h->expires_wall_us && agent_wall_us(a) >= h->expires_wall_us;
     const struct order *x = find(a, h->advice);
 
     if (x && (x->busy || x->put_right))
@@ -258,7 +252,7 @@ static int may_chain(struct order *x, const struct adapter_job *job, struct adv_
 {
     const enum adapter_verb chain[] = { x->verb, ADAPTER_VERB_CONSTRAIN, ADAPTER_VERB_RELEASE };
     size_t n = x->verb == ADAPTER_VERB_PRESERVE || x->verb == ADAPTER_VERB_INTERRUPT ? 3 : 1;
-    unsigned done = journal_count_since(x->a->journal, journal_wall_us(x->a) - 3600000000ll);
+    unsigned done = journal_count_since(x->a->journal, agent_wall_us(x->a) - 3600000000ll);
     int r = 0;
 
     agent_look_at_ceiling(x->a);
@@ -344,7 +338,7 @@ static int journal_hold(struct order *x, const char *comment, struct adv_err *er
                               .on_expiry = JOURNAL_RELEASE };
     int64_t left = x->expires_boot_us - adv_boot_us();
 
-    h.expires_wall_us = journal_wall_us(x->a) + (left > HOLD_MIN_US ? left : HOLD_MIN_US);
+    h.expires_wall_us = agent_wall_us(x->a) + (left > HOLD_MIN_US ? left : HOLD_MIN_US);
     (void) snprintf(h.job, sizeof(h.job), "%s", x->o.attempt.job_id);
     (void) snprintf(h.advice, sizeof(h.advice), "%s", x->o.name);
     comment_hash(comment, h.comment);
@@ -362,7 +356,7 @@ static bool journal_step(struct order *x, const struct adapter_write *w)
         if (journal_hold(x, w->before->comment, &err) < 0)
             return deny(x, REASON(NOT_AUTHORIZED_BY_CLUSTER), "%s", err.msg);
     }
-    if (journal_append_intent(a->journal, &in, journal_wall_us(a), &x->intent_seq, &err) < 0)
+    if (journal_append_intent(a->journal, &in, agent_wall_us(a), &x->intent_seq, &err) < 0)
         return deny(x, REASON(NOT_AUTHORIZED_BY_CLUSTER), "%s", err.msg);
     report_action(x, x->intent_seq, &in, NULL, NULL, NULL);
     return true;
@@ -1083,7 +1077,7 @@ void orders_report_again(struct agent *a)
     for (pos = 0, left = n; (s = journal_next_step(a->journal, &pos)); left--) {
         struct adapter_result res = { 0 };
         struct order x;
-        if (left > REPORT_AGAIN_MIN && s->wall_us < journal_wall_us(a) - REPORT_AGAIN_US)
+        if (left > REPORT_AGAIN_MIN && s->wall_us < agent_wall_us(a) - REPORT_AGAIN_US)
             continue;
         temp_order(a, s, &x);
         report_action(&x, s->seq, &s->intent, NULL, NULL, NULL);

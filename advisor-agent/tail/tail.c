@@ -28,6 +28,7 @@
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/spawn.h"
+#include "common/telemetry.h"
 
 #define TIMER_MS        250
 #define RESTART_MIN_MS  500
@@ -149,9 +150,6 @@ bool tail_path_has_id(const void *path, size_t len, const char *id)
 
 /* State */
 
-/* The control plane knows these words: silence counts again some time after the last byte was shed. */
-#define WHOLE_SINCE "read in full since bytes were shed"
-
 static void set_state(struct tail_watch *w, enum tail_state state, const char *reason)
 {
     if (w->state == state && strcmp(w->reason, reason) == 0)
@@ -177,7 +175,7 @@ static void judge(struct tail_watch *w)
     else if (w->behind)
         set_state(w, TAIL_STATE_PARTIAL, w->dropped ? "shed under load" : "behind");
     else if (w->dropped)
-        set_state(w, TAIL_STATE_PARTIAL, WHOLE_SINCE);
+        set_state(w, TAIL_STATE_PARTIAL, ADV_TELEMETRY_WHOLE_SINCE);
     else
         set_state(w, TAIL_STATE_COMPLETE, "");
 }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <utlist.h>
 
+#include "common/telemetry.h"
+
 #define WITHDRAW_PROGRESS 2     /* new steps after a suspicion that show that the attempt went on */
 #define REGAIN_PROGRESS   5     /* the same where steps fell back first: a launcher that restarts inside the job does that, but
                                  * so do other ranks whose last lines come late */
@@ -359,13 +361,11 @@ void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a
     }
 }
 
-/* Agents say so, too: nothing but what was shed is missing, and all is read now. */
-#define WHOLE_SINCE "read in full since bytes were shed"
 #define SHED_OVER_US (300 * 1000000LL) /* a flood comes in waves */
 
 bool attempt_log_shed(const struct attempt *a)
 {
-    return a->telemetry == TELEMETRY_PARTIAL && adv_streq(str_or(a->telemetry_reason), WHOLE_SINCE);
+    return a->telemetry == TELEMETRY_PARTIAL && adv_streq(str_or(a->telemetry_reason), ADV_TELEMETRY_WHOLE_SINCE);
 }
 
 bool attempt_log_whole(const struct attempt *a)
@@ -394,7 +394,7 @@ static void set_telemetry(struct fleet *f, struct intents *in, struct attempt *a
 
     if (a->shed_bytes && (state == TELEMETRY_UNSET || state == TELEMETRY_COMPLETE)) {
         state = TELEMETRY_PARTIAL;
-        reason = WHOLE_SINCE;
+        reason = ADV_TELEMETRY_WHOLE_SINCE;
     }
     if (dropped < a->shed_bytes)
         dropped = a->shed_bytes;
