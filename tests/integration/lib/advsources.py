@@ -20,6 +20,10 @@ from advlab import Skip, wait_for
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
 
+# lines of jobs
+ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+STEP = " iteration {}/100 | consumed samples: {} | elapsed time per iteration (ms): 200.0 | lm loss: 2.5"
+
 
 def config(text):
     """A file of sources; its path."""

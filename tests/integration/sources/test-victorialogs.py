@@ -9,10 +9,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import advsources  # noqa: E402
 import advstack  # noqa: E402
 from advlab import wait_for  # noqa: E402
+from advsources import ECC, STEP  # noqa: E402
 
 CASES = []
-ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
-STEP = " iteration {}/100 | consumed samples: {} | elapsed time per iteration (ms): 200.0 | lm loss: 2.5"
 
 
 def case(f):

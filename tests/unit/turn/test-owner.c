@@ -197,6 +197,42 @@ static void on_wanted(void *arg, const struct adv_err *err)
     --*(unsigned *) arg;
 }
 
+static uv_timer_t wake;
+
+/* A turn and an owner over the fake store; nothing is owned yet. */
+static void begin(struct turn_observer *o)
+{
+    const int64_t lease_us = 3000000;
+    struct fleet_config cfg = { .lease_us = 1000000, .owner_lease_us = lease_us };
+    struct adv_err err = { 0 };
+
+    policy_defaults(&cfg.policy);
+    cr_assert_eq(uv_loop_init(&loop), 0);
+    (void) uv_timer_init(&loop, &wake);
+    (void) uv_timer_start(&wake, wake_cb, 5, 5);
+    fake.base.ops = &ops;
+    fake.base.loop = &loop;
+    (void) strcpy(fake.base.replica, "one");
+    cr_assert_eq(turn_new(&loop, &fake.base, &cfg, &turn, &err), 0, "%s", err.msg);
+    if (o)
+        turn_observe(turn, o);
+    cr_assert_eq(owner_new(&loop, turn, &(struct owner_config) { lease_us }, &owner, &err), 0);
+}
+
+/* After the owner has stopped. */
+static void end(void)
+{
+    stopped = false;
+    turn_stop(turn, on_stopped, NULL);
+    WAIT_FOR(stopped);
+    owner_free(owner);
+    turn_free(turn);
+    uv_close((uv_handle_t *) &wake, NULL);
+    (void) uv_run(&loop, UV_RUN_DEFAULT);
+    store_requests_clear(&fake.base);
+    cr_assert_eq(uv_loop_close(&loop), 0);
+}
+
 static void load_foreign(const char *name)
 {
     struct cluster *c = calloc(1, sizeof(*c));
@@ -212,21 +248,9 @@ Test(owner, wishes_do_not_keep_what_is_free, .timeout = 60)
                                     is_mine[] = { { .cluster = FLEET_CLUSTER, .mine = true, .epoch = 1 } },
                                     spare[] = { { .cluster = FLEET_CLUSTER, .mine = true, .epoch = 1 },
                                                 { .cluster = "spare", .free = true } };
-    const int64_t lease_us = 3000000;
-    struct fleet_config cfg = { .lease_us = 1000000, .owner_lease_us = lease_us };
-    struct adv_err err = { 0 };
     unsigned waiting = 50;
-    uv_timer_t wake;
 
-    policy_defaults(&cfg.policy);
-    cr_assert_eq(uv_loop_init(&loop), 0);
-    (void) uv_timer_init(&loop, &wake);
-    (void) uv_timer_start(&wake, wake_cb, 5, 5);
-    fake.base.ops = &ops;
-    fake.base.loop = &loop;
-    (void) strcpy(fake.base.replica, "one");
-    cr_assert_eq(turn_new(&loop, &fake.base, &cfg, &turn, &err), 0, "%s", err.msg);
-    cr_assert_eq(owner_new(&loop, turn, &(struct owner_config) { lease_us }, &owner, &err), 0);
+    begin(NULL);
     load_foreign("spare");
     WAIT_FOR(fake.renew);
     answer_renewal(is_free, 1);
@@ -272,15 +296,7 @@ Test(owner, wishes_do_not_keep_what_is_free, .timeout = 60)
         if (fake.claim)
             answer_claim(NULL, 0);
     }
-    stopped = false;
-    turn_stop(turn, on_stopped, NULL);
-    WAIT_FOR(stopped);
-    owner_free(owner);
-    turn_free(turn);
-    uv_close((uv_handle_t *) &wake, NULL);
-    (void) uv_run(&loop, UV_RUN_DEFAULT);
-    store_requests_clear(&fake.base);
-    cr_assert_eq(uv_loop_close(&loop), 0);
+    end();
 }
 
 Test(owner, a_cluster_made_while_a_renewal_is_under_way, .timeout = 60)
@@ -289,25 +305,12 @@ Test(owner, a_cluster_made_while_a_renewal_is_under_way, .timeout = 60)
                                     is_mine[] = { { .cluster = FLEET_CLUSTER, .mine = true, .epoch = 1 } },
                                     both[] = { { .cluster = FLEET_CLUSTER, .mine = true, .epoch = 1 },
                                                { .cluster = "alpha", .mine = true, .epoch = 1 } };
-    const int64_t lease_us = 3000000;
-    struct fleet_config cfg = { .lease_us = 1000000, .owner_lease_us = lease_us };
     struct turn_observer o = { .changed = on_changed, .reset = on_reset };
     struct turn_event te = { .ev = { .type = EV_CLUSTER_CREATE, .cluster = "alpha" }, .done = on_done };
     const struct cluster *c;
-    struct adv_err err = { 0 };
     store_owners_cb claim;
-    uv_timer_t wake;
 
-    policy_defaults(&cfg.policy);
-    cr_assert_eq(uv_loop_init(&loop), 0);
-    (void) uv_timer_init(&loop, &wake);
-    (void) uv_timer_start(&wake, wake_cb, 5, 5);
-    fake.base.ops = &ops;
-    fake.base.loop = &loop;
-    (void) strcpy(fake.base.replica, "one");
-    cr_assert_eq(turn_new(&loop, &fake.base, &cfg, &turn, &err), 0, "%s", err.msg);
-    turn_observe(turn, &o);
-    cr_assert_eq(owner_new(&loop, turn, &(struct owner_config) { lease_us }, &owner, &err), 0);
+    begin(&o);
     WAIT_FOR(fake.renew);
     answer_renewal(is_free, 1);
     WAIT_FOR(fake.claim);
@@ -337,13 +340,5 @@ Test(owner, a_cluster_made_while_a_renewal_is_under_way, .timeout = 60)
 
     owner_stop(owner, on_stopped, NULL);
     WAIT_FOR(stopped);
-    stopped = false;
-    turn_stop(turn, on_stopped, NULL);
-    WAIT_FOR(stopped);
-    owner_free(owner);
-    turn_free(turn);
-    uv_close((uv_handle_t *) &wake, NULL);
-    (void) uv_run(&loop, UV_RUN_DEFAULT);
-    store_requests_clear(&fake.base);
-    cr_assert_eq(uv_loop_close(&loop), 0);
+    end();
 }
