@@ -90,8 +90,9 @@ static const struct command commands[] = {
       "It stands there as ext.VERB. With the same --event-id it is written once, however often this is run." },
     { CMD_AUDIT_VERIFY, "audit verify", "[CLUSTER]", 0, 1, BIT(OPT_PUBLIC_KEY) | BIT(OPT_EXPECT),
       "Read all events and compute their chain; exit code 1 if it is broken.",
-      "Nothing is believed of the control plane but that it showed the same events before: note the newest SEQ:HASH, which is\n"
-      "printed, and give it to --expect another time." },
+      "Each event is hashed here; where the chain has to end the control plane says (VerifyAudit), which knows its newest event.\n"
+      "Nothing else is believed of it, but that it showed the same events before: note the newest SEQ:HASH, which is printed,\n"
+      "and give it to --expect another time. Exit code 1, too, if what was noted is older than what is kept." },
     { CMD_AUDIT, "audit", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_VERB) | BIT(OPT_SUBJECT), "List who did what.", NULL },
     { CMD_WATCH, "watch", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_KINDS) | BIT(OPT_SINCE),
       "Follow changes until interrupted.",

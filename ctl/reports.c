@@ -9,7 +9,9 @@
 #include "common/digest.h"
 #include "common/ed25519.h"
 #include "common/hostlist.h"
+#include "common/json.h"
 #include "common/num.h"
+#include "ctl/text.h"
 
 #define NODES_MAX 1024
 
@@ -298,16 +300,25 @@ struct chain {
     struct ctl *ctl;
     const struct adv_ed25519 *key; /* or NULL */
     char parent[300];
-    uint64_t events, first, last, expect_seq;
+    uint64_t events, first, last, erased, expect_seq;
     char last_hash[ADV_SHA256_HEX_SIZE], expect_hash[ADV_SHA256_HEX_SIZE];
-    bool expect_seen, signed_start;
-    char problem[200];
+    uint64_t head_seq; /* the newest event before the walk began, as the control plane checked it; 0: none yet */
+    char head_hash[ADV_SHA256_HEX_SIZE];
+    bool head_seen, expect_seen, signed_start;
+    char problem[400];
 };
 
 static void broken(struct chain *c, uint64_t seq, const char *why)
 {
     if (!*c->problem)
         (void) snprintf(c->problem, sizeof(c->problem), "event %" PRIu64 ": %s", seq, why);
+}
+
+static void compare_expected(struct chain *c, uint64_t seq, const char *hash)
+{
+    c->expect_seen = true;
+    if (!adv_streq(hash, c->expect_hash))
+        broken(c, seq, "its hash is not the one that was noted");
 }
 
 static bool checkpoint_signed(const struct chain *c, const Advisor__V1__AuditCheckpoint *cp)
@@ -335,6 +346,8 @@ static int check_start(struct chain *c, const Advisor__V1__AuditEvent *e, struct
     for (size_t i = 0; i < m->n_checkpoints; i++)
         if (m->checkpoints[i]->seq + 1 == e->seq && adv_streq(m->checkpoints[i]->hash, e->prev_hash))
             hit = m->checkpoints[i];
+    if (hit && hit->seq == c->expect_seq)
+        compare_expected(c, hit->seq, hit->hash); /* it is gone, and yet what it was is told */
     if (!hit)
         broken(c, e->seq, "it is the oldest event kept, and no checkpoint says what was before it");
     else if (c->key && !(c->signed_start = checkpoint_signed(c, hit)))
@@ -384,15 +397,54 @@ static void check_event(struct chain *c, const Advisor__V1__AuditEvent *e)
         broken(c, e->seq, "it was changed: its hash is another one");
     else if (e->detail_erased ? *e->detail || *e->detail_salt : !detail_hash_good(e))
         broken(c, e->seq, "its detail was changed");
-    if (e->seq == c->expect_seq) {
-        c->expect_seen = true;
-        if (!adv_streq(e->hash, c->expect_hash))
-            broken(c, e->seq, "its hash is not the one that was noted");
+    if (e->seq == c->expect_seq)
+        compare_expected(c, e->seq, e->hash);
+    if (e->seq == c->head_seq) {
+        c->head_seen = true;
+        if (!adv_streq(e->hash, c->head_hash))
+            broken(c, e->seq, "its hash is not the one of the cluster's newest event");
     }
+    c->erased += e->detail_erased;
     if (!c->events++)
         c->first = e->seq;
     c->last = e->seq;
     (void) snprintf(c->last_hash, sizeof(c->last_hash), "%s", e->hash);
+}
+
+/* Where the chain ends only the cluster's own record tells, which the control plane compares with it: an end that was cut
+ * off leaves a chain that is whole in itself. Asked before the walk, as events may be added meanwhile. */
+static int learn_head(struct chain *c, struct failure *f)
+{
+    Advisor__V1__VerifyAuditRequest q = ADVISOR__V1__VERIFY_AUDIT_REQUEST__INIT;
+    Advisor__V1__VerifyAuditResponse *m;
+    adv_auto_free char *token = NULL;
+    char why[300];
+    bool intact;
+
+    q.parent = c->parent;
+    do {
+        q.page_token = token ? token : q.page_token;
+        if (client_call(c->ctl->client, CTL_PATH(AuditService, VerifyAudit), &q.base,
+                        &advisor__v1__verify_audit_response__descriptor, (ProtobufCMessage **) &m, f) < 0)
+            return -1;
+        if (m->events) {
+            c->head_seq = m->last_seq;
+            (void) snprintf(c->head_hash, sizeof(c->head_hash), "%s", m->last_hash);
+        }
+        intact = m->intact;
+        if (!intact) {
+            (void) snprintf(why, sizeof(why), "%.200s (says the control plane)", m->problem);
+            broken(c, m->broken_seq, why);
+        }
+        free(token);
+        token = strdup(m->next_page_token);
+        protobuf_c_message_free_unpacked(&m->base, NULL);
+        if (!token) {
+            *f = (struct failure) { .exit_code = CTL_EXIT_REFUSED, .code = ADV_RESOURCE_EXHAUSTED, .message = "no memory" };
+            return -1;
+        }
+    } while (intact && *token);
+    return 0;
 }
 
 static int walk_chain(struct chain *c, struct failure *f)
@@ -422,9 +474,46 @@ static int walk_chain(struct chain *c, struct failure *f)
         token = strdup(m->next_page_token);
         protobuf_c_message_free_unpacked(&m->base, NULL);
     } while (token && *token);
+    if (c->head_seq && !c->head_seen && c->head_seq >= c->first)
+        broken(c, c->head_seq, "it was the newest one a moment ago, and is missing");
     if (c->expect_seq && !c->expect_seen && c->expect_seq >= c->first)
         broken(c, c->expect_seq, "it was noted, and is missing");
     return 0;
+}
+
+static int print_chain_json(const struct chain *c, bool unjudged)
+{
+    adv_auto_free char *problem = NULL;
+    json_t *text = json_string(c->problem);
+
+    /* a server of another release may say what is no UTF-8 */
+    problem = text ? json_dumps(text, JSON_ENCODE_ANY) : strdup("\"?\"");
+    json_decref(text);
+    if (!problem)
+        return -1;
+    return fprintf(stdout, "{\"parent\": \"%s\", \"events\": %" PRIu64 ", \"firstSeq\": %" PRIu64 ", \"lastSeq\": %" PRIu64
+                   ", \"lastHash\": \"%s\", \"erasedDetails\": %" PRIu64 ", \"intact\": %s, \"expectJudged\": %s, \"problem\": %s}\n",
+                   c->parent, c->events, c->first, c->last, c->last_hash, c->erased, *c->problem ? "false" : "true",
+                   unjudged || !c->expect_seq ? "false" : "true", problem);
+}
+
+static int print_chain(const struct chain *c, bool unjudged)
+{
+    ADV_AUTO_DONE(adv_buf) b;
+
+    adv_buf_init(&b, 4096);
+    if (*c->problem) {
+        text_escape(&b, c->problem);
+        return fprintf(stdout, "%s: BROKEN at %s\n", c->parent, adv_buf_error(&b) ? "" : b.data);
+    }
+    if (c->erased)
+        (void) adv_buf_appendf(&b, ", details of %" PRIu64 " erased", c->erased);
+    if (unjudged)
+        (void) adv_buf_appendf(&b, "; event %" PRIu64 " that was noted is older than the oldest kept, %" PRIu64
+                               ": whether it was as noted cannot be judged", c->expect_seq, c->first);
+    return fprintf(stdout, "%s: %" PRIu64 " events are whole%s, newest %" PRIu64 ":%s%s\n", c->parent, c->events,
+                   c->signed_start ? ", from a signed checkpoint" : "", c->last, c->events ? c->last_hash : "-",
+                   b.len ? b.data : "");
 }
 
 static enum ctl_exit verify_one(struct ctl *ctl, const char *name, const struct adv_ed25519 *key, uint64_t expect_seq,
@@ -432,21 +521,16 @@ static enum ctl_exit verify_one(struct ctl *ctl, const char *name, const struct 
 {
     struct chain c = { .ctl = ctl, .key = key, .expect_seq = expect_seq };
     struct failure f;
+    bool unjudged;
 
     (void) snprintf(c.parent, sizeof(c.parent), "%s", name);
     (void) snprintf(c.expect_hash, sizeof(c.expect_hash), "%s", expect_hash);
-    if (walk_chain(&c, &f) < 0)
+    if (learn_head(&c, &f) < 0 || walk_chain(&c, &f) < 0)
         return ctl_failed(ctl, &f);
-    if (ctl_wants_json(ctl))
-        (void) fprintf(stdout, "{\"parent\": \"%s\", \"events\": %" PRIu64 ", \"firstSeq\": %" PRIu64 ", \"lastSeq\": %" PRIu64
-                       ", \"lastHash\": \"%s\", \"intact\": %s, \"problem\": \"%s\"}\n", c.parent, c.events, c.first, c.last,
-                       c.last_hash, *c.problem ? "false" : "true", c.problem);
-    else if (*c.problem)
-        (void) fprintf(stdout, "%s: BROKEN at %s\n", c.parent, c.problem);
-    else
-        (void) fprintf(stdout, "%s: %" PRIu64 " events are whole%s, newest %" PRIu64 ":%s\n", c.parent, c.events,
-                       c.signed_start ? ", from a signed checkpoint" : "", c.last, c.events ? c.last_hash : "-");
-    return ctl_printed(0) == CTL_EXIT_OK && !*c.problem ? CTL_EXIT_OK : CTL_EXIT_REFUSED;
+    unjudged = !*c.problem && expect_seq && !c.expect_seen;
+    if (ctl_printed(ctl_wants_json(ctl) ? print_chain_json(&c, unjudged) : print_chain(&c, unjudged)) != CTL_EXIT_OK)
+        return CTL_EXIT_REFUSED;
+    return *c.problem || unjudged ? CTL_EXIT_REFUSED : CTL_EXIT_OK;
 }
 
 /* "SEQ:HASH" */

@@ -119,7 +119,7 @@ static void walk(struct verify *v, const struct audit_row *rows, size_t n, struc
         m->last_hash = (char *) (uintptr_t) prev;
     }
     if (!why && n < PIECE && seq < v->head_seq) {
-        why = "the events after it are missing";
+        why = seq ? "the events after it are missing" : "all events are missing, and the cluster's record says that there were some";
         m->broken_seq = seq;
     }
     if (why) {

@@ -20,6 +20,12 @@ struct checker {
     /* the audit event before */
     char cluster[65], hash[ADV_SHA256_HEX_SIZE];
     uint64_t seq;
+    struct chain *chains; /* those of which there is an event */
+};
+
+struct chain {
+    char cluster[65];
+    UT_hash_handle hh;
 };
 
 static void problem(struct checker *c, const char *fmt, ...) ADV_PRINTF(2, 3);
@@ -124,6 +130,51 @@ static void end_chain(struct checker *c)
                    " or has another hash", c->cluster, c->seq, cl->audit_seq);
 }
 
+/* Begins the chain of @r, the oldest event that is there: the first one, or the one after a checkpoint. */
+static int begin_chain(struct checker *c, const struct audit_row *r, struct adv_err *err)
+{
+    const struct cluster *cl = fleet_find_any_cluster(c->f, r->cluster);
+    struct chain *chain = calloc(1, sizeof(*chain));
+    bool follows = false;
+
+    if (!chain)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
+    (void) snprintf(chain->cluster, sizeof(chain->cluster), "%s", r->cluster);
+    HASH_ADD_STR(c->chains, cluster, chain);
+    c->ret->chains++;
+    (void) snprintf(c->cluster, sizeof(c->cluster), "%s", r->cluster);
+    if (r->seq == 1 && *r->prev_hash)
+        problem(c, "audit: %s: the first event follows another one", r->cluster);
+    for (const struct entry *e = cl ? cl->entries[RESOURCE_CHECKPOINT] : NULL; e && !follows; e = e->hh.next) {
+        const struct checkpoint *cp = (const struct checkpoint *) e;
+
+        follows = cp->seq + 1 == r->seq && adv_streq(str_or(cp->hash), r->prev_hash);
+    }
+    if (cl && r->seq > 1 && !follows) /* without a cluster that is said at the chain's end */
+        problem(c, "audit: %s: event %" PRIu64 " is the oldest, and no checkpoint says what was before it", r->cluster, r->seq);
+    return 0;
+}
+
+/* A chain of which nothing is left shows only in its cluster. */
+static void missing_chain(struct checker *c, const struct cluster *cl)
+{
+    struct chain *chain = NULL;
+
+    HASH_FIND_STR(c->chains, cl->name, chain);
+    if (!chain && cl->audit_seq)
+        problem(c, "audit: %s: all events are missing, of which the newest is %" PRIu64, cl->name, cl->audit_seq);
+}
+
+static void missing_chains(struct checker *c)
+{
+    const struct cluster *all = fleet_find_any_cluster(c->f, FLEET_CLUSTER);
+
+    if (all)
+        missing_chain(c, all);
+    for (const struct cluster *cl = c->f->clusters; cl; cl = cl->hh.next)
+        missing_chain(c, cl);
+}
+
 static int audit_row(void *arg, const struct image_cell *v, struct adv_err *err)
 {
     struct checker *c = arg;
@@ -148,11 +199,8 @@ static int audit_row(void *arg, const struct image_cell *v, struct adv_err *err)
     }
     if (!adv_streq(c->cluster, r.cluster)) {
         end_chain(c);
-        c->ret->chains++;
-        (void) snprintf(c->cluster, sizeof(c->cluster), "%s", r.cluster);
-        /* older ones may have been removed; a chain that begins with its first event begins with no hash */
-        if (r.seq == 1 && *r.prev_hash)
-            problem(c, "audit: %s: the first event follows another one", r.cluster);
+        if (begin_chain(c, &r, err) < 0)
+            return -ADV_RESOURCE_EXHAUSTED;
     } else if (r.seq != c->seq + 1) {
         problem(c, "audit: %s: event %" PRIu64 " follows %" PRIu64, r.cluster, r.seq, c->seq);
     } else if (!adv_streq(r.prev_hash, c->hash)) {
@@ -188,6 +236,7 @@ int store_check(struct image *im, const struct check_ops *ops, void *arg, struct
     static const image_row_cb rows[IMAGE_TABLES_] = { object_row, change_row, audit_row, request_row };
     struct fleet_config cfg = { .lease_us = 1000000 };
     struct checker c = { .ops = ops, .arg = arg, .ret = ret, .last_seq = image_info(im)->last_seq };
+    struct chain *chain, *next;
     struct adv_err e = { 0 };
     int r;
 
@@ -205,12 +254,17 @@ int store_check(struct image *im, const struct check_ops *ops, void *arg, struct
         r = image_each(im, (enum image_table) t, rows[t], &c, &e);
     if (r == 0) {
         end_chain(&c);
+        missing_chains(&c);
         if (ret->rows[IMAGE_CHANGES] && c.prev_seq != c.last_seq)
             problem(&c, "changes: the newest is %" PRIu64 ", but %" PRIu64 " were numbered", c.prev_seq, c.last_seq);
         if (!adv_uuid_valid(image_info(im)->uuid) || image_info(im)->term == 0)
             problem(&c, "meta: no identity, or no term");
     } else if (err) {
         *err = e;
+    }
+    HASH_ITER(hh, c.chains, chain, next) {
+        HASH_DEL(c.chains, chain);
+        free(chain);
     }
     (void) fleet_free(c.f);
     return r;

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -368,16 +369,66 @@ def the_audit_log_is_written_read_and_verified():
 
 
 @case
+def an_audit_log_that_was_cut_is_not_whole():
+    c = advstack.Advisord()
+    root = api.FleetServiceStub(c.channel("admin:root"))
+    for name in ("cut", "gone", "front"):
+        root.CreateCluster(api.CreateClusterRequest(cluster_id=name), timeout=10)
+        for mode in (api.MODE_APPROVE, api.MODE_OBSERVE) * 5 + (api.MODE_APPROVE,):
+            root.SetClusterMode(api.SetClusterModeRequest(name=f"clusters/{name}", mode=mode), timeout=10)
+    cert, key = c.ca.issue("auditor", "URI:advisor:reader:auditor")
+
+    def verify(*args):
+        p = subprocess.run([os.environ["ADVISORCTL"], "audit", "verify", *args], capture_output=True, text=True, timeout=60,
+                           env={**settings(None), "ADVISORCTL_SERVER": f"127.0.0.1:{c.port}", "ADVISORCTL_CA": c.ca.cert,
+                                "ADVISORCTL_CERT": cert, "ADVISORCTL_KEY": key})
+        assert not p.stderr, p
+        return p.returncode, p.stdout
+    whole = {n: verify(n) for n in ("cut", "gone", "front")}
+    assert all(rc == 0 and ": 12 events are whole, newest 12:" in out for rc, out in whole.values()), whole
+    assert verify()[0] == 0
+    c.stop()
+    db = sqlite3.connect(c.config["store.path"])
+    noted = {n: "%d:%s" % db.execute("SELECT seq, hash FROM audit WHERE cluster = 'front' AND seq = ?", (n,)).fetchone() for n in (2, 4)}
+    assert db.execute("DELETE FROM audit WHERE cluster = 'cut' AND seq > 9").rowcount == 3
+    assert db.execute("DELETE FROM audit WHERE cluster = 'gone'").rowcount == 12
+    db.execute("UPDATE audit SET record_us = 1 WHERE cluster = 'front' AND seq <= 4")  # old: they go with a checkpoint
+    db.commit()
+    db.close()
+    c.config.update({"retention.interval": "1s", "retention.audit": "2h"})
+    c.start()
+    wait_for("old events to go", lambda: verify("front")[1].startswith("clusters/front: 9 events are whole"), 30)
+    rc, out = verify("cut")
+    assert rc == 1 and "clusters/cut: BROKEN at event 9: the events after it are missing" in out, out
+    rc, out = verify("gone", "-o", "json")
+    assert rc == 1 and not json.loads(out)["intact"] and "all events are missing" in json.loads(out)["problem"], out
+    rc, out = verify()
+    assert rc == 1 and out.count("BROKEN") == 2, out
+    assert verify("front", "--expect", noted[4])[0] == 0  # gone, but its checkpoint has its hash
+    rc, out = verify("front", "--expect", "4:" + "0" * 64)
+    assert rc == 1 and "BROKEN at event 4: its hash is not the one that was noted" in out, out
+    rc, out = verify("front", "--expect", noted[2])
+    assert rc == 1 and "event 2 that was noted is older than the oldest kept, 5: whether it was as noted cannot be judged" in out, out
+    rc, out = verify("front", "--expect", noted[2], "-o", "json")
+    assert rc == 1 and json.loads(out)["intact"] and not json.loads(out)["expectJudged"], out
+    c.stop()
+
+
+@case
 def a_user_is_forgotten():
     c = advstack.FakeCluster(api, d, "gone")
     c.job("1", "FAILED", user="mallory")
+    job = json.loads(ctl("jobs", "--cluster", "gone", "-o", "json"))["jobs"][0]["name"]
+    ctl("audit", "append", "gone", "note", job, "mallory wrote")
     ctl("forget", "mallory", rc=1, err="ROLE_TOO_LOW")
     assert "clusters/gone: 0 jobs forgotten, some are still" in ctl("forget", "mallory", "--cluster", "gone", who="admin:root")
     c.gone("1")
     out = ctl("forget", "mallory", who="admin:root")
     assert "clusters/gone: 1 jobs forgotten\n" in out and "clusters/one: 0 jobs forgotten" in out, out
     assert "mallory" not in ctl("jobs", "--cluster", "gone")
-    assert "events are whole" in ctl("audit", "verify", "gone")  # erasing breaks no chain
+    out = ctl("audit", "verify", "gone")  # erasing breaks no chain, and is counted
+    assert re.search(r"events are whole, newest .*, details of [1-9][0-9]* erased$", out.strip()), out
+    assert json.loads(ctl("audit", "verify", "gone", "-o", "json"))["erasedDetails"] > 0
     c.close()
 
 
