@@ -22,10 +22,10 @@ static const struct command commands[] = {
       "It holds a token that can be used once: whoever has the file can become an agent of the cluster until then.\n"
       "The token is drawn here, and the control plane is told its hash only." },
     { CMD_CLUSTER_ENROLMENTS, "cluster enrolments", "NAME", 1, 1, 0, "List the enrolments of a cluster (role admin).", NULL },
-    { CMD_CLUSTER_REVOKE, "cluster revoke", "NAME", 1, 1, BIT(OPT_SERIAL) | BIT(OPT_BEFORE) | BIT(OPT_REASON),
+    { CMD_CLUSTER_REVOKE, "cluster revoke", "NAME", 1, 1, BIT(OPT_SERIAL) | BIT(OPT_BEFORE) | BIT(OPT_ALL) | BIT(OPT_REASON),
       "Refuse certificates of a cluster's agents from now on (role admin).",
-      "One by its serial number, or, without --serial, all that were issued until now (or before --before), together\n"
-      "with the enrolments made until then. Agents that use them are thrown out at once. It cannot be undone: enrol again." },
+      "One by its serial number (--serial), or all that were issued until now (--all) or before a time (--before), together\n"
+      "with the enrolments made until then; one of the three is needed. Agents that use them are thrown out at once. It cannot be undone: enrol again." },
     { CMD_CLUSTER_REVOCATIONS, "cluster revocations", "NAME", 1, 1, 0, "List what was revoked (role admin).", NULL },
     { CMD_NODES, "nodes", "CLUSTER", 1, 1, 0, "List the nodes of a cluster.", NULL },
     { CMD_JOBS, "jobs", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_USER) | BIT(OPT_STATE), "List jobs, newest first.", NULL },
@@ -139,7 +139,7 @@ static const struct option {
     [OPT_ENDED] = { "ended", "STATE", "how the attempt ended: failed, completed, cancelled, timeout, ..., or running" },
     [OPT_PROGRESSED] = { "progressed", NULL, "the files are pieces: the attempt had shown progress before they begin" },
     [OPT_GENERATION] = { "generation", "N", "of the advice that you read" },
-    [OPT_ALL] = { "all", NULL, "also what is over" },
+    [OPT_ALL] = { "all", NULL, "all of them: also what is over; each certificate of the cluster's agents" },
     [OPT_START] = { "start", "TIME", "from then on, e.g. 2026-01-02T03:04:05Z, or -7d, +1h from now" },
     [OPT_END] = { "end", "TIME", "until then" },
     [OPT_AT] = { "at", "TIME", "when it was seen (default: now)" },

@@ -329,8 +329,11 @@ static enum ctl_exit cmd_cluster_revoke(struct ctl *ctl)
     int64_t before_us;
     enum ctl_exit x;
 
-    if (serial && before)
-        return ctl_bad_usage("--serial and --before: give one of them");
+    /* the API takes no serial for all: nobody should say that by a variable that is empty */
+    if (!!serial + !!before + !!ctl->args->option[OPT_ALL] != 1)
+        return ctl_bad_usage("cluster revoke: expected one of --serial HEX, --before TIME and --all");
+    if (serial && !*serial)
+        return ctl_bad_usage("--serial: expected the serial number of a certificate, not an empty text; --all means all");
     if (before && adv_rfc3339_parse(before, &before_us, &err) < 0) {
         adv_err_wrap(&err, "--before");
         return ctl_bad_usage(err.msg);

@@ -63,11 +63,19 @@ def refusals_are_explained():
     ctl("cluster", "enrol", "one", "--valid", "1", rc=2, err="--valid")
     ctl("cluster", "enrol", "one", "--out", "/dev/null", rc=2, err="is there already")
     ctl("cluster", "revoke", "one", "--serial", "xyz", who="admin:root", rc=1, err=["SERIAL_MALFORMED", "serial"])
-    ctl("cluster", "revoke", "one", "--serial", "1", "--before", "2026-01-01T00:00:00Z", rc=2, err="give one of them")
+    for args in ([], ["--serial", "1", "--before", "2026-01-01T00:00:00Z"], ["--serial", "1", "--all"], ["--reason", "x"]):
+        ctl("cluster", "revoke", "one", *args, who="admin:root", rc=2, err="one of --serial HEX, --before TIME and --all")
+    ctl("cluster", "revoke", "one", "--serial", "", who="admin:root", rc=2, err="not an empty text")
+    ctl("cluster", "revoke", "one", "--serial=", who="admin:root", rc=2, err="not an empty text")
+    assert json.loads(ctl("cluster", "revocations", "one", "-o", "json", who="admin:root"))["revocations"] == []
     ctl("cluster", "revoke", "one", "--before", "yesterday", rc=2, err="--before")
     out = ctl("cluster", "revoke", "one", "--serial", "AB:CD", "--reason", "lost", who="admin:root")
     assert "abcd" in out and "lost" in out, out
     assert "abcd" in ctl("cluster", "revocations", "one", who="admin:root")
+    own_cluster("all-of-it")
+    ctl("cluster", "revoke", "all-of-it", "--all", who="admin:root")
+    got = json.loads(ctl("cluster", "revocations", "all-of-it", "-o", "json", who="admin:root"))["revocations"]
+    assert len(got) == 1 and not got[0]["serial"], got
     assert json.loads(ctl("cluster", "enrolments", "one", "-o", "json", who="admin:root")) == {"enrolments": [], "nextPageToken": ""}
     ctl("cluster", "create", "one", who="admin:root", rc=1, err=["ALREADY_EXISTS", "CLUSTER_EXISTS"])
     ctl("cluster", "create", "Not Valid", who="admin:root", rc=1, err=["INVALID_ARGUMENT", "field: cluster_id"])

@@ -138,7 +138,7 @@ def renewed_in_its_session():
 
 def revoked_and_enrolled_again():
     s.wait_connected()
-    ctl("cluster", "revoke", "lab", "--reason", "drill")
+    ctl("cluster", "revoke", "lab", "--all", "--reason", "drill")
     a.wait_log("was revoked")
     assert "drill" in ctl("cluster", "revocations", "lab")
     wait_for("the cluster to be unreachable", lambda: s.cluster_view().agent_state == s.api.AGENT_STATE_UNREACHABLE)
