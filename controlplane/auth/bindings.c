@@ -6,7 +6,6 @@
 
 #include "controlplane/auth/bindings.h"
 
-
 #include "common/digest.h"
 #include "common/num.h"
 #include "common/utf8.h"
@@ -142,7 +141,8 @@ static int take_text(struct reader *rd, char **ret)
     return *ret ? 0 : no_memory(rd);
 }
 
-static int take_list(struct reader *rd, struct list *ret)
+/* @check, if not NULL, looks at each text while it is the present event, so that what it says names its place. */
+static int take_list(struct reader *rd, int (*check)(struct reader *rd, const char *text), struct list *ret)
 {
     int r = next_is(rd, YAML_SEQUENCE_START_EVENT, "a list of texts");
 
@@ -162,6 +162,8 @@ static int take_list(struct reader *rd, struct list *ret)
         if (!(ret->v[ret->n] = strdup(s)))
             return no_memory(rd);
         ret->n++;
+        if (check && (r = check(rd, s)) < 0)
+            return r;
     }
     if (r == 0 && !ret->n)
         return at_event(rd, "empty list, expected at least one text");
@@ -192,7 +194,7 @@ static bool alias_ok(const char *s)
 static int take_algs(struct reader *rd, unsigned *ret)
 {
     struct list l = { 0 };
-    int r = take_list(rd, &l);
+    int r = take_list(rd, NULL, &l);
 
     *ret = 0;
     for (size_t i = 0; r == 0 && i < l.n; i++) {
@@ -233,7 +235,7 @@ static int issuer_value(struct reader *rd, struct bindings_issuer *is, int key)
                 return at_event(rd, "a second entry for this issuer, expected one");
         return 0;
     case I_AUDIENCE:
-        r = take_list(rd, &l);
+        r = take_list(rd, NULL, &l);
         is->audiences = l.v;
         is->n_audiences = l.n;
         return r;
@@ -295,6 +297,29 @@ static int check_principal(struct reader *rd, const char *p)
     return at_event(rd, "principal \"%.60s\": expected role:name of a certificate, or jwt:, jwt-group: or jwt-email:", p);
 }
 
+/* A glob that can be the name of no cluster binds nobody and nothing, and whoever wrote it meant something else: "!alpha",
+ * "[a-c]*". */
+static int check_cluster(struct reader *rd, const char *p)
+{
+    size_t ok = strspn(p, "abcdefghijklmnopqrstuvwxyz0123456789-_*?"), least = 0;
+
+    for (const char *c = p; *c; c++)
+        least += *c != '*';
+    if (p[ok])
+        return at_event(rd, "cluster \"%.60s\" can match none: expected a-z, 0-9, '-', '_', and the wildcards * and ?", p);
+    if (least > 64 || !strchr("abcdefghijklmnopqrstuvwxyz*?", *p))
+        return at_event(rd, "cluster \"%.60s\" can match none: expected at most 64 characters, the first of a-z, * and ?", p);
+    return 0;
+}
+
+/* Slurm puts these between accounts, or takes them for none; who writes them here means a glob of another kind. */
+static int check_account(struct reader *rd, const char *p)
+{
+    if (strpbrk(p, "![]{}(),|\\ "))
+        return at_event(rd, "account \"%.60s\" can match none: expected a name, and the wildcards * and ?", p);
+    return 0;
+}
+
 enum binding_key { B_PRINCIPALS, B_ROLE, B_CLUSTERS, B_ACCOUNTS, N_BINDING_KEYS };
 static const char *const binding_keys[N_BINDING_KEYS] = { "principals", "role", "clusters", "accounts" };
 
@@ -305,10 +330,7 @@ static int binding_value(struct reader *rd, struct binding *b, int key)
 
     switch ((enum binding_key) key) {
     case B_PRINCIPALS:
-        r = take_list(rd, &b->principals);
-        for (size_t i = 0; r == 0 && i < b->principals.n; i++)
-            r = check_principal(rd, b->principals.v[i]);
-        return r;
+        return take_list(rd, check_principal, &b->principals);
     case B_ROLE:
         if ((r = next(rd)) < 0 || (r = text_of(rd, &s)) < 0)
             return r;
@@ -317,9 +339,9 @@ static int binding_value(struct reader *rd, struct binding *b, int key)
         b->has_role = true;
         return 0;
     case B_CLUSTERS:
-        return take_list(rd, &b->clusters);
+        return take_list(rd, check_cluster, &b->clusters);
     case B_ACCOUNTS:
-        return take_list(rd, &b->accounts);
+        return take_list(rd, check_account, &b->accounts);
     case N_BINDING_KEYS:
         break;
     }
@@ -418,8 +440,9 @@ static int take_file(struct reader *rd)
 
     if ((r = next_is(rd, YAML_STREAM_START_EVENT, "a file")) < 0 || (r = next(rd)) < 0)
         return r;
+    /* Without bindings each certificate has its role everywhere. A file that was cut to nothing must not do that. */
     if (rd->y.ev.type == YAML_STREAM_END_EVENT)
-        return 0; /* nothing said, nothing bound */
+        return at_event(rd, "nothing in it, expected bindings (\"bindings: []\" for none)");
     if ((r = next_is(rd, YAML_MAPPING_START_EVENT, "a mapping with issuers and bindings")) < 0)
         return r;
     while ((r = take_key(rd, keys, ADV_ARRAY_LEN(keys), &seen, &key)) == 0 && key >= 0) {
@@ -428,6 +451,8 @@ static int take_file(struct reader *rd)
         if ((r = adv_yaml_mappings(&rd->y, "a list", key == F_ISSUERS ? take_issuer : take_binding, rd)) < 0)
             return r;
     }
+    if (r == 0 && !seen)
+        return at_event(rd, "nothing in it, expected bindings (\"bindings: []\" for none)");
     if (r < 0 || (r = next_is(rd, YAML_DOCUMENT_END_EVENT, "the end of the file")) < 0)
         return r;
     return next_is(rd, YAML_STREAM_END_EVENT, "the end of the file, not a second document");

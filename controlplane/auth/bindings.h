@@ -27,6 +27,8 @@
  * no binding names has its role everywhere; one that is named has at most its role, there where the bindings say. A token
  * that no binding names may do nothing.
  *
+ * A file that says nothing is a mistake (a certificate would have its role everywhere): "bindings: []" says that there are none.
+ *
  * Pure: text in, answers out. Thread: loop thread.  Blocks: no. */
 
 #include <stdint.h>

@@ -312,6 +312,11 @@ def a_watch_shows_what_may_be_seen_and_ends_when_that_changes():
     w.bind(text="bindings: [{principals: ['jwt:corp:alice'], role: root}]")
     wait_for("the bad file to be seen", lambda: "bindings not reloaded" in w.d.tail_log(50), 30)
     assert w.clusters(w.token()) == ["dev", "prod-1", "prod-2"] and not ml.error and not op.error
+    # nor does one that was cut to nothing: a certificate that the bindings limit would have its role everywhere
+    w.bind(text="")
+    wait_for("the empty file to be seen", lambda: "auth.yaml:1:1: nothing in it" in w.d.tail_log(50), 30)
+    seen = api.FleetServiceStub(w.d.channel("operator:narrow")).ListClusters(api.ListClustersRequest(), timeout=10).clusters
+    assert not any(c.name == "clusters/prod-1" for c in seen) and not cert.error, seen
     # more rights for one, fewer for another, the same for the third
     w.bind(more='  - {principals: ["jwt-group:corp:ml"], role: reader, clusters: ["dev"]}\n'
                 '  - {principals: ["operator:narrow"], role: reader, clusters: ["prod-2"]}\n')

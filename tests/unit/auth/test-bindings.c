@@ -72,19 +72,24 @@ Test(bindings, whole_file)
     cr_assert_str_eq(is[1].groups_claim, "groups");
 }
 
-Test(bindings, empty_is_a_file_too)
+Test(bindings, none_is_said)
 {
-    ADV_AUTO(bindings) a = parsed("");
-    ADV_AUTO(bindings) b = parsed("# nothing yet\n");
-    ADV_AUTO(bindings) c = parsed("bindings: []\n");
-    ADV_AUTO(grants) g = resolved(a, ROLE_OPERATOR, "operator:alice", NULL);
+    ADV_AUTO(bindings) b = parsed("bindings: []\n");
+    ADV_AUTO(grants) g = resolved(b, ROLE_OPERATOR, "operator:alice", NULL);
     size_t n;
 
     (void) bindings_issuers(b, &n);
     cr_assert_eq(n, 0);
-    (void) bindings_issuers(c, &n);
-    cr_assert_eq(n, 0);
     cr_assert(grants_allow(g, ROLE_OPERATOR, "any", NULL, NULL, ""));
+}
+
+Test(bindings, globs_that_can_match_are_taken)
+{
+    ADV_AUTO(bindings) b = parsed(
+        "bindings:\n"
+        "  - {principals: ['operator:a[1]*', '*:!x'], role: reader, clusters: ['*', 'a?-_9*', '?'], accounts: ['ml_a.b-*@x', 'Phys']}\n");
+
+    cr_assert_not_null(b);
 }
 
 Test(bindings, bad_files_say_where)
@@ -92,6 +97,18 @@ Test(bindings, bad_files_say_where)
     static const struct {
         const char *text, *says;
     } t[] = {
+        { "", "auth.yaml:1:1: nothing in it" },
+        { "# nothing yet\n", "nothing in it" },
+        { "{}", "nothing in it" },
+        { "---\n...\n", "expected a mapping" },
+        { "bindings:\n  - principals: ['reader:a']\n    role: reader\n    clusters: [beta, '!alpha']\n",
+          "auth.yaml:4:22: cluster \"!alpha\" can match none" },
+        { "bindings: [{principals: ['reader:a'], role: reader, clusters: ['[ab']}]", "cluster \"[ab\" can match none" },
+        { "bindings: [{principals: ['reader:a'], role: reader, clusters: ['Prod-*']}]", "cluster \"Prod-*\"" },
+        { "bindings: [{principals: ['reader:a'], role: reader, clusters: ['1*']}]", "the first of a-z" },
+        { "bindings: [{principals: ['reader:a'], role: reader, accounts: ['!hr']}]", "auth.yaml:1:64: account \"!hr\" can match none" },
+        { "bindings: [{principals: ['reader:a'], role: reader, accounts: ['ml-[ab']}]", "account \"ml-[ab\"" },
+        { "bindings: [{principals: ['reader:a', 'bob'], role: reader}]", "auth.yaml:1:38: principal \"bob\"" },
         { "binding: []", "key \"binding\" is not known" },
         { "[]", "expected a mapping" },
         { "bindings: 7", "expected a list" },

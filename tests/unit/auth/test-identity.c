@@ -217,7 +217,7 @@ Test(identity, a_changed_file_changes_rights_at_once)
 {
     EVP_PKEY *k = mint_key("P-256");
     adv_auto_free char *token = token_for(k, "k", "", 5000);
-    struct adv_err err = { 0 };
+    struct adv_err err = { 0 }, cut = { 0 };
     struct auth_name n;
     uint64_t before;
     int64_t until = adv_mono_us() + 20000000;
@@ -231,6 +231,10 @@ Test(identity, a_changed_file_changes_rights_at_once)
     cr_assert(grants_any(identity_grants(id), ROLE_OPERATOR));
     before = auth_generation(auth);
 
+    put(bindings_path, ""); /* cut to nothing: changes nothing */
+    cr_assert_eq(auth_reload(auth, NULL, &cut), -ADV_INVALID_ARGUMENT);
+    cr_assert_not_null(strstr(cut.msg, bindings_path), "%s", cut.msg);
+    cr_assert_not_null(strstr(cut.msg, ":1:1: nothing in it"), "%s", cut.msg);
     put(bindings_path, "bindings: [oops]\n"); /* changes nothing */
     cr_assert_eq(auth_reload(auth, NULL, &err), -ADV_INVALID_ARGUMENT);
     cr_assert_eq(auth_generation(auth), before);
