@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "controlplane/config.h"
 
+#include "common/num.h"
+
 static const char *const log_formats[] = { "text", "json", NULL };
 static const char *const log_levels[] = { "debug", "info", "warn", "error", NULL };
 
@@ -49,7 +51,7 @@ static const struct adv_config_row rows[] = {
                         "How long a replica owns a cluster after a renewal; agents may never act longer than that."),
     ADV_CONFIG_BOOL(S, store_accept_lossy, "store.accept_lossy", "false", RESTART,
                     "Serve although the database may lose what it acknowledged (innodb_flush_log_at_trx_commit)."),
-    ADV_CONFIG_PATH(S, rules_dir, "rules.dir", "/usr/share/advisor/rules", NOW,
+    ADV_CONFIG_PATH(S, rules_dir, "rules.dir", ADVISOR_RULES_DIR, NOW,
                     "Folder of detection rules; read again by SIGHUP. If one of them is bad the old set stays."),
     ADV_CONFIG_PATH(S, sources_file, "sources.file", "", RESTART,
                     "File of the Loki, VictoriaLogs and Prometheus that are asked about running jobs (docs/sources.md); empty: none."),
@@ -107,14 +109,43 @@ static const struct adv_config_row rows[] = {
 };
 #undef S
 
+/* "host:port", "[v6]:port" or "unix:/path". Whether there is such a host only the network knows. */
+static bool address_ok(const char *s, uint64_t least_port)
+{
+    const char *colon = strrchr(s, ':');
+    uint64_t port;
+
+    if (adv_startswith(s, "unix:"))
+        return s[strlen("unix:")] != '\0';
+    if (!colon || colon == s || strpbrk(s, " /,\t"))
+        return false;
+    if (*s == '[' ? colon[-1] != ']' || colon - s < 4 : strchr(s, ':') != colon)
+        return false;
+    return adv_parse_u64(colon + 1, least_port, 65535, &port, NULL) == 0;
+}
+
+static int check_addresses(const char *key, const struct adv_config_list *l, uint64_t least_port, struct adv_err *err)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (!address_ok(l->items[i], least_port)) {
+            (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "%s: \"%.120s\": expected host:port, [v6]:port or unix:/path, port %u to 65535",
+                               key, l->items[i], (unsigned) least_port);
+            return adv_err_field(err, "%s", key);
+        }
+    return 0;
+}
+
 static int check(const void *values, struct adv_err *err)
 {
     const struct advisord_config *c = values;
+    int r;
 
     if (c->listen.n == 0) {
         (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "listen: expected at least one address");
         return adv_err_field(err, "listen");
     }
+    if ((r = check_addresses("listen", &c->listen, 0, err)) < 0 || (r = check_addresses("enrol.servers", &c->enrol_servers, 1, err)) < 0)
+        return r;
     if (c->silence_ms < 2 * c->heartbeat_ms) {
         (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "agent.silence_timeout: expected at least twice agent.heartbeat_interval");
         return adv_err_field(err, "agent.silence_timeout");

@@ -132,7 +132,7 @@ static const struct option {
     [OPT_OUT] = { "out", "FILE", "where the enrolment bundle goes (default: NAME-enrolment.json; - for stdout)" },
     [OPT_VALID] = { "valid", "TIME", "how long the bundle may be used, e.g. 30m or 7d (default: 24h)" },
     [OPT_SERIAL] = { "serial", "HEX", "only the certificate with this serial number" },
-    [OPT_RULES] = { "rules", "DIRECTORY", "use these rules (default: " ADVISOR_RULES_INSTALLED ")" },
+    [OPT_RULES] = { "rules", "DIRECTORY", "use these rules (default: " ADVISOR_RULES_DIR ")" },
     [OPT_SCOPE] = { "scope", "WORD", "what the files are: application, node or scheduler (default: application)" },
     [OPT_NODE] = { "node", "NAME", "host of a node log; only this node" },
     [OPT_NODES] = { "nodes", "HOSTLIST", "hosts of the attempt, or that are blamed (default: all that the log names; none)" },
@@ -419,7 +419,7 @@ void args_help(FILE *out, const struct command *command)
         (void) fprintf(out, "Usage: advisorctl COMMAND [...]\n\n%s\n\nCommands (--help behind each tells more):\n",
                        ctl_config_table.about);
         for (size_t i = 0; i < ADV_ARRAY_LEN(commands); i++) {
-            char name[64];
+            char name[128]; /* the longest line of words there is, and more */
 
             (void) snprintf(name, sizeof(name), "%s%s%s", commands[i].name, *commands[i].words ? " " : "", commands[i].words);
             (void) fprintf(out, "  %-40s %s\n", name, commands[i].about);

@@ -100,7 +100,6 @@ enum option_id {
 
 #define ARGS_MAX_WORDS 4096 /* files of `rules test` */
 #define ARGS_MAX_FLAGS 32
-#define ADVISOR_RULES_INSTALLED "/usr/share/advisor/rules" /* as advisord's rules.dir */
 
 struct command;
 

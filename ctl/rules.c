@@ -39,7 +39,7 @@ static enum ctl_exit usage(const char *what)
 
 static int load(const char *dir, struct watcher_rules **ret, struct adv_err *err)
 {
-    return watcher_rules_load(dir ? dir : ADVISOR_RULES_INSTALLED, ret, err);
+    return watcher_rules_load(dir ? dir : ADVISOR_RULES_DIR, ret, err);
 }
 
 enum ctl_exit cmd_rules_lint(struct ctl *ctl)
