@@ -63,6 +63,26 @@ static void take_facts(struct intents *in, struct cluster *c, bool journal_persi
     c->mode_effective_us = 0; /* until this agent says that it obeys it */
 }
 
+/* An agent that comes again takes its place at once: it is known by its journal. If two run with one journal, which a copied
+ * state folder makes, each takes it from the other, for ever. A run that was put out and comes back, while the one that did
+ * it is there, tells that from a restart: a run that ended never comes again. */
+static void note_process(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev, bool same)
+{
+    const char *process = ev->u.hello.process;
+    bool took = same && process && c->holder_process && c->holder_instance && !adv_streq(process, c->holder_process);
+    char name[RESOURCE_NAME_MAX];
+
+    if (took && adv_streq(str_or(c->ousted_process), process))
+        fleet_incident(f, in, c, INCIDENT_AGENT_TWICE, cluster_resource_name(c, name), ev,
+                       "two agents run with one journal (%.64s) and put each other out: stop one, and give it a state folder of its own",
+                       str_or(ev->u.hello.journal_id));
+    if (took)
+        (void) str_set(in, &c->ousted_process, c->holder_process);
+    else if (!same)
+        (void) str_set(in, &c->ousted_process, NULL);
+    (void) str_set(in, &c->holder_process, process);
+}
+
 void fleet_apply_hello(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev)
 {
     bool same = adv_streq(str_or(c->holder_journal), str_or(ev->u.hello.journal_id));
@@ -90,6 +110,7 @@ void fleet_apply_hello(struct fleet *f, struct intents *in, struct cluster *c, s
         return;
     }
     ev->u.hello.ret_settle = c->holder_journal && !same;
+    note_process(f, in, c, ev, same);
     grant(f, in, c, ev->u.hello.instance_id, ev->u.hello.journal_id, ev);
     ev->u.hello.ret_granted = true;
     ev->u.hello.ret_resumed = resumed;
@@ -171,6 +192,8 @@ void fleet_apply_take(struct fleet *f, struct intents *in, struct cluster *c, st
 
     ev->u.take.ret_granted = fleet_lease_free(c, ev->mono_us) && !c->holder_instance;
     if (ev->u.take.ret_granted) {
+        (void) str_set(in, &c->holder_process, NULL);
+        (void) str_set(in, &c->ousted_process, NULL);
         grant(f, in, c, ev->u.take.instance_id, ev->u.take.journal_id, ev);
         take_facts(in, c, ev->u.take.journal_persistent, ev->u.take.agent_version, ev->u.take.scheduler);
         c->digest_ok = false;

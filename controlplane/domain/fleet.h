@@ -153,6 +153,7 @@ struct event {
             const char *serial; /* of its certificate; "" without one */
             int64_t issued_s;   /* of its certificate; INT64_MAX without one */
             const char *instance_id;
+            const char *process; /* as the agent calls its run; NULL: not told */
             const char *journal_id;
             bool journal_persistent;
             struct epoch highest_epoch;

@@ -660,6 +660,8 @@ void cluster_free(struct cluster *c)
     free(c->scheduler);
     free(c->ceiling_reason);
     free(c->holder_journal);
+    free(c->holder_process);
+    free(c->ousted_process);
     free(c->holder_instance);
     free(c->epoch_warning);
     free(c->sources_unknown);

@@ -195,7 +195,7 @@ struct exclusion {
     char *lift_reason;
 };
 
-enum incident_kind { INCIDENT_NONE = 0, INCIDENT_JOB_REVIVED = 1, INCIDENT_STORE_BEHIND = 2 };
+enum incident_kind { INCIDENT_NONE = 0, INCIDENT_JOB_REVIVED = 1, INCIDENT_STORE_BEHIND = 2, INCIDENT_AGENT_TWICE = 3 };
 
 /* Something that a person should look at. */
 struct incident {
@@ -520,6 +520,8 @@ struct cluster {
     int64_t agent_skew_s; /* how far the agent's wall clock is ahead of ours; 0: not worth mentioning */
     bool journal_persistent;
     char *holder_journal;  /* who held the lease last */
+    char *holder_process;  /* runtime: the run of an agent that it is; NULL: not known */
+    char *ousted_process;  /* runtime: the one before of the same journal, whose session was still there; NULL: none */
     char *holder_instance; /* runtime: the session that holds it now; NULL = nobody */
     int64_t lease_until_mono_us; /* runtime: until then nobody else may be granted the lease */
     int64_t lease_us;      /* how long the newest grant may last: a replica with a shorter setting waits that long, too */

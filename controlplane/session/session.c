@@ -591,6 +591,7 @@ static void on_hello(struct session *s, const Advisor__V1__Hello *h)
     ev.u.hello.serial = s->serial;
     ev.u.hello.issued_s = s->issued_s;
     ev.u.hello.instance_id = s->session_id;
+    ev.u.hello.process = s->instance;
     ev.u.hello.journal_id = s->journal;
     s->journal_persistent = h->journal_persistent;
     (void) snprintf(s->agent_version, sizeof(s->agent_version), "%s", str_or(h->agent_version));

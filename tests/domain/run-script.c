@@ -8,7 +8,7 @@
  * with blanks is in single quotes. Between lines EV_TICK runs at each deadline. Verbs:
  *   config key=SECONDS... [jobs=N]    before the first event; jobs: how many are kept
  *   create CLUSTER | mode CLUSTER MODE
- *   hello CLUSTER instance= journal= ceiling= [epoch=T.C] [persistent=0] [resume=1|2]     2: as it was when the agent went
+ *   hello CLUSTER instance= journal= ceiling= [process=] [epoch=T.C] [persistent=0] [resume=1|2]     2: as it was when the agent went
  *   gone CLUSTER instance= | take CLUSTER instance= journal= [ceiling=] [persistent=0] | report CLUSTER instance= ceiling=
  *   takeover CLUSTER                  by another owner than the one so far
  *   nodes CLUSTER HOSTLIST            nodes of the cluster, sent with the next state
@@ -764,6 +764,7 @@ static void run_line(void)
     } else if (adv_streq(verb, "hello")) {
         ev.type = EV_AGENT_HELLO;
         ev.u.hello.instance_id = get("instance", "i1");
+        ev.u.hello.process = get("process", NULL);
         ev.u.hello.journal_id = get("journal", "j1");
         ev.u.hello.journal_persistent = num("persistent", 1) != 0;
         ev.u.hello.highest_epoch = epoch_of(get("epoch", NULL));
