@@ -4,6 +4,7 @@
  * of the nodes, the looks at jobs in focus, the orders, the ceiling. Everything else is an answer of
  * the adapter or of the control plane. No dial before the first describe, so that Hello is true. */
 
+#include "advisor-agent/pki.h"
 #include "advisor-agent/internal.h"
 
 #include <malloc.h>
@@ -622,6 +623,10 @@ int agent_new(uv_loop_t *loop, const struct agent_config *cfg, struct adapter_ru
               struct agent **ret, struct adv_err *err)
 {
     struct agent *a = calloc(1, sizeof(*a));
+    unsigned mode;
+    char text[16];
+    size_t torn;
+    bool anew;
     uid_t owner;
     int r;
 
@@ -646,6 +651,18 @@ int agent_new(uv_loop_t *loop, const struct agent_config *cfg, struct adapter_ru
     if (!a->snapshot || !a->renew) {
         (void) agent_free(a);
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for the snapshot");
+    }
+    torn = journal_torn(a->journal, &anew);
+    if (anew)
+        adv_warn("agent", "the journal held no whole record and begins anew: nothing is known of what this agent did before",
+                 ADV_FS("folder", cfg->state_dir), ADV_FI("bytes", (int64_t) torn), ADV_FS("journal", journal_id(a->journal)));
+    else if (torn)
+        adv_info("agent", "a record at the end of the journal was not whole and is cut off", ADV_FS("folder", cfg->state_dir),
+                 ADV_FI("bytes", (int64_t) torn));
+    if (!cfg->insecure && pki_key_exposed(cfg->tls_key, &mode)) {
+        (void) snprintf(text, sizeof(text), "%04o", mode);
+        adv_warn("agent", "others on this host can read or replace the private key (tls.key), expected mode 0600",
+                 ADV_FS("path", cfg->tls_key), ADV_FS("mode", text));
     }
     if (journal_may_act(a->journal, err) < 0)
         adv_warn("agent", "this agent will not act", ADV_FS("why", err ? err->msg : ""));

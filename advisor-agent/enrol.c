@@ -17,6 +17,7 @@
 #include "advisor-agent/wire/wire.h"
 #include "common/buf.h"
 #include "common/clock.h"
+#include "common/digest.h"
 #include "common/json.h"
 
 #define TRY_MS   5000  /* each server */
@@ -291,6 +292,53 @@ static int check_place(const struct agent_config *cfg, const struct enrol_bundle
     return 0;
 }
 
+/* Beside the certificate stands which bundle it came from, as a hash of the token: a second use of the bundle with a new key
+ * would be refused, and told to the site as if somebody had stolen it. */
+static bool marker_path(const struct agent_config *cfg, char ret[PATH_MAX])
+{
+    return snprintf(ret, PATH_MAX, "%s.bundle", cfg->tls_cert) < PATH_MAX;
+}
+
+static int token_hash(const struct enrol_bundle *b, char ret[ADV_SHA256_HEX_SIZE + 1], struct adv_err *err)
+{
+    uint8_t raw[ADV_SHA256_LEN];
+    int r = adv_sha256(b->token, strlen(b->token), raw, err);
+
+    if (r == 0) {
+        (void) adv_hex(raw, sizeof(raw), ret);
+        (void) strcpy(ret + 2 * sizeof(raw), "\n");
+    }
+    return r;
+}
+
+static int check_unused(const struct agent_config *cfg, const struct enrol_bundle *b, struct adv_err *err)
+{
+    char path[PATH_MAX], hash[ADV_SHA256_HEX_SIZE + 1];
+    ADV_AUTO_DONE(adv_buf) old;
+    int r;
+
+    adv_buf_init(&old, 4096);
+    if (!marker_path(cfg, path) || access(path, F_OK) < 0)
+        return 0;
+    if ((r = token_hash(b, hash, err)) < 0 || (r = slurp(path, &old, err)) < 0)
+        return r;
+    if (!adv_streq(old.data, hash))
+        return 0;
+    return adv_err_set(err, ADV_FAILED_PRECONDITION,
+                       "this bundle was used here before, and is good for one certificate: %.120s; for another one make "
+                       "another bundle (advisorctl cluster enrol)", cfg->tls_cert);
+}
+
+/* Not worth failing for: the certificate is in its place. */
+static void note_used(const struct agent_config *cfg, const struct enrol_bundle *b)
+{
+    char path[PATH_MAX], hash[ADV_SHA256_HEX_SIZE + 1];
+    struct adv_err err = { 0 };
+
+    if (marker_path(cfg, path) && (token_hash(b, hash, &err) < 0 || pki_write_file(path, hash, strlen(hash), 0600, &err) < 0))
+        (void) fprintf(stderr, "advisor-agent: that the bundle is used up was not written down: %s\n", err.msg);
+}
+
 static void tell(const struct agent_config *cfg, const struct enrol_bundle *b, const char *target)
 {
     char when[ADV_RFC3339_SIZE], all[ENROL_SERVERS_MAX * 300] = "";
@@ -324,7 +372,7 @@ int enrol_run(const struct agent_config *cfg, const char *bundle_path, struct ad
 
     adv_buf_init(&file, ENROL_BUNDLE_MAX);
     if ((r = slurp(bundle_path, &file, err)) < 0 || (r = enrol_bundle_parse(file.data, file.len, &b, err)) < 0 ||
-        (r = check_place(cfg, b, err)) < 0 || (r = pki_request_new(&req, err)) < 0)
+        (r = check_place(cfg, b, err)) < 0 || (r = check_unused(cfg, b, err)) < 0 || (r = pki_request_new(&req, err)) < 0)
         return r;
     if (snprintf(ca_new, sizeof(ca_new), "%s.enrol", cfg->tls_ca) >= (int) sizeof(ca_new))
         return adv_err_set(err, ADV_INVALID_ARGUMENT, "tls.ca: too long a path");
@@ -339,7 +387,9 @@ int enrol_run(const struct agent_config *cfg, const char *bundle_path, struct ad
     (void) unlink(ca_new);
     adv_buf_done(&a.chain);
     (void) uv_loop_close(&loop);
-    if (r == 0)
+    if (r == 0) {
+        note_used(cfg, b);
         tell(cfg, b, target);
+    }
     return r;
 }

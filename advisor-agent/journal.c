@@ -51,6 +51,8 @@ struct journal {
     char why[160];
     uint64_t seq;
     off_t good; /* length up to the last whole record */
+    size_t torn; /* bytes cut off when it was opened */
+    bool anew;
     off_t live; /* length after the last compaction */
     struct journal_epoch highest;
     bool batching;
@@ -499,6 +501,12 @@ int journal_note_epoch(struct journal *j, struct journal_epoch e, struct adv_err
 
 /* Reading */
 
+size_t journal_torn(const struct journal *j, bool *ret_anew)
+{
+    *ret_anew = j->anew;
+    return j->torn;
+}
+
 static int replay(struct journal *j, struct adv_err *err)
 {
     struct adv_buf all;
@@ -548,6 +556,8 @@ static int replay(struct journal *j, struct adv_err *err)
         at += len;
     }
     j->good = j->live = (off_t) at;
+    j->torn = all.len - at;
+    j->anew = j->torn && at == 0;
     if (at < all.len && (ftruncate(j->fd, j->good) < 0 || j->io->fdatasync(j->fd) < 0))
         r = adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "journal: cut a torn record");
     adv_buf_done(&all);

@@ -93,6 +93,10 @@ adv_must_check int journal_open(const char *dir, bool allow_volatile, const stru
                                 struct journal **ret, struct adv_err *err);
 struct journal *journal_free(struct journal *j);
 
+/* Bytes of a record that was half written when the agent or the host went, cut off when the journal was opened; @ret_anew:
+ * there was nothing else, so that it begins again, with another id. */
+size_t journal_torn(const struct journal *j, bool *ret_anew);
+
 const char *journal_id(const struct journal *j);
 /* False on tmpfs and the like, unless allowed. */
 bool journal_persistent(const struct journal *j);

@@ -230,6 +230,16 @@ int pki_writable(const char *cert_path, const char *key_path, struct adv_err *er
     return 0;
 }
 
+bool pki_key_exposed(const char *key_path, unsigned *ret_mode)
+{
+    struct stat st;
+
+    if (stat(key_path, &st) < 0)
+        return false;
+    *ret_mode = st.st_mode & 0777;
+    return st.st_mode & (S_IWGRP | S_IRWXO);
+}
+
 static int64_t time_s(const ASN1_TIME *t)
 {
     int days = 0, seconds = 0;

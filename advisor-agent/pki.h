@@ -38,6 +38,9 @@ bool pki_recover(const char *cert_path, const char *key_path);
 /* Both files can be replaced by this process. Errors: -ADV_PERMISSION_DENIED, which folder. */
 adv_must_check int pki_writable(const char *cert_path, const char *key_path, struct adv_err *err);
 
+/* Others than the owner and the group of the file can read the key, or its group can write it; @ret_mode says how. */
+bool pki_key_exposed(const char *key_path, unsigned *ret_mode);
+
 struct pki_cert {
     int64_t not_before_s, not_after_s;
     char serial[41];

@@ -89,7 +89,11 @@ def enrolled_from_a_bundle():
     assert "cluster lab is enrolled" in out and serial() in out, out
     assert stat.S_IMODE(os.stat(f"{tls}/agent.key").st_mode) == 0o600
     assert "URI:advisor:agent:lab" in x509("-ext", "subjectAltName")
-    assert sorted(os.listdir(tls)) == ["agent.crt", "agent.key", "ca.crt"], os.listdir(tls)
+    assert sorted(os.listdir(tls)) == ["agent.crt", "agent.crt.bundle", "agent.key", "ca.crt"], os.listdir(tls)
+    # once more on the same host is a slip, and no theft
+    before = serial()
+    assert "was used here before" in enrol(path, rc=1) and serial() == before
+    assert "enrolment.reuse" not in verbs()
     a.start()
     s.wait_connected()
     listed = json.loads(ctl("cluster", "enrolments", "lab", "-o", "json"))["enrolments"]

@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 
 #include "advisor-agent/renew.h"
+#include "common/digest.h"
 
 #define CA "-----BEGIN CERTIFICATE-----\\nMII\\n-----END CERTIFICATE-----\\n"
 #define TOKEN "adv-enrol-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -68,6 +69,43 @@ Test(bundle, bad)
         cr_assert_null(b);
         cr_assert_null(strstr(err.msg, TOKEN), "a secret in a message");
     }
+}
+
+static void put(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+
+    cr_assert_not_null(f);
+    (void) fputs(text, f);
+    (void) fclose(f);
+}
+
+/* A bundle that was used here is refused before anything is sent: nothing listens at the target, and an answer of the network
+ * would be another one. */
+Test(enrol, a_used_bundle_is_a_slip)
+{
+    static const char *const files[] = { "b.json", "agent.crt.bundle" };
+    char dir[] = "/tmp/advisor-enrol-XXXXXX", path[2][80], cert[80], key[80], ca[80], marker[66];
+    uint8_t raw[ADV_SHA256_LEN];
+    struct agent_config cfg = { .cluster = (char *) (uintptr_t) "", .target = (char *) (uintptr_t) "256.0.0.1:1",
+                                .server_name = (char *) (uintptr_t) "", .tls_cert = cert, .tls_key = key, .tls_ca = ca };
+    struct adv_err err = { 0 };
+
+    cr_assert_not_null(mkdtemp(dir));
+    for (size_t i = 0; i < ADV_ARRAY_LEN(files); i++)
+        (void) snprintf(path[i], sizeof(path[i]), "%s/%s", dir, files[i]);
+    (void) snprintf(cert, sizeof(cert), "%s/agent.crt", dir);
+    (void) snprintf(key, sizeof(key), "%s/agent.key", dir);
+    (void) snprintf(ca, sizeof(ca), "%s/ca.crt", dir);
+    cr_assert_eq(adv_sha256(TOKEN, strlen(TOKEN), raw, NULL), 0);
+    (void) snprintf(marker, sizeof(marker), "%s\n", adv_hex(raw, sizeof(raw), (char[ADV_SHA256_HEX_SIZE]) { 0 }));
+    put(path[0], "{\"cluster\":\"alpha\"," REST "}");
+    put(path[1], marker);
+    cr_assert_eq(enrol_run(&cfg, path[0], &err), -ADV_FAILED_PRECONDITION, "%s", err.msg);
+    cr_assert_not_null(strstr(err.msg, "was used here before"), "%s", err.msg);
+    for (size_t i = 0; i < ADV_ARRAY_LEN(files); i++)
+        cr_assert_eq(unlink(path[i]), 0);
+    cr_assert_eq(rmdir(dir), 0, "something was left");
 }
 
 Test(renew, due_after_two_thirds)

@@ -251,6 +251,38 @@ Test(journal, torn_at_every_byte)
     journal_free(j);
 }
 
+Test(journal, what_is_cut_off_is_told)
+{
+    static const char nothing[] = "{}\n";
+    struct journal *j = reopen(NULL);
+    char first[64];
+    bool anew = true;
+    off_t size;
+
+    cr_assert_eq(journal_torn(j, &anew), 0);
+    cr_assert(!anew);
+    (void) snprintf(first, sizeof(first), "%s", journal_id(j));
+    begin(j, "5", "preserve", 1);
+    size = size_of();
+    journal_free(j);
+    edit(size - 7, NULL, 0, true);
+    j = reopen(NULL);
+    cr_assert_gt(journal_torn(j, &anew), 0);
+    cr_assert(!anew);
+    cr_assert_str_eq(journal_id(j), first);
+    journal_free(j);
+    edit(0, NULL, 0, true);
+    edit(0, nothing, strlen(nothing), false);
+    j = reopen(NULL);
+    cr_assert_eq(journal_torn(j, &anew), strlen(nothing));
+    cr_assert(anew);
+    cr_assert_str_neq(journal_id(j), first);
+    j = reopen(j);
+    cr_assert_eq(journal_torn(j, &anew), 0);
+    cr_assert(!anew);
+    journal_free(j);
+}
+
 Test(journal, damage_in_the_middle_forbids_acting)
 {
     struct journal *j = reopen(NULL);

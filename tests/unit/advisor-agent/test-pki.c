@@ -101,6 +101,25 @@ Test(pki, a_pair_is_put_in_its_places)
 }
 
 /* Every point at which the host may crash between "written beside" and "both in place". */
+Test(pki, a_key_that_others_can_read_is_seen)
+{
+    static const struct {
+        mode_t mode;
+        bool exposed;
+    } t[] = { { 0600, false }, { 0400, false }, { 0640, false }, { 0644, true }, { 0660, true }, { 0602, true } };
+    ADV_AUTO(pki_request) r = NULL;
+    unsigned mode = 0;
+
+    cr_assert(!pki_key_exposed(key, &mode), "a file that is not there");
+    cr_assert_eq(pki_request_new(&r, NULL), 0);
+    install(r, 1);
+    for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
+        cr_assert_eq(chmod(key, t[i].mode), 0);
+        cr_assert_eq(pki_key_exposed(key, &mode), t[i].exposed, "%o", (unsigned) t[i].mode);
+        cr_assert_eq(mode, t[i].mode);
+    }
+}
+
 Test(pki, an_interrupted_install_is_finished_or_forgotten)
 {
     ADV_AUTO(pki_request) old = NULL;
