@@ -285,6 +285,14 @@ static void wake_loop(void *arg)
     rpc_server_wake(arg);
 }
 
+/* An error of a file says which one; people look for the setting. */
+static int of(const char *setting, int r, struct adv_err *err)
+{
+    if (r < 0)
+        adv_err_wrap(err, "%s", setting);
+    return r;
+}
+
 static int start(struct daemon *d, struct adv_err *err)
 {
     const struct advisord_config *c = values(d);
@@ -326,16 +334,17 @@ static int start(struct daemon *d, struct adv_err *err)
 
     fleet_config_of(c, &fc);
     if ((r = adv_uuid_v7(adv_wall_us(), replica, err)) < 0 ||
-        (r = watcher_rules_load(c->rules_dir, &d->rules, err)) < 0 ||
-        (r = store_open(d->loop, &sc, &d->store, err)) < 0 ||
+        (r = of("rules.dir", watcher_rules_load(c->rules_dir, &d->rules, err), err)) < 0 ||
+        (r = of(*c->store_url ? "store.url" : "store.path", store_open(d->loop, &sc, &d->store, err), err)) < 0 ||
         (r = turn_new(d->loop, d->store, &fc, &d->turn, err)) < 0 ||
-        (r = auth_new(d->loop, &auth, &d->auth, err)) < 0 ||
+        (r = of("auth.bindings", auth_new(d->loop, &auth, &d->auth, err), err)) < 0 ||
         (*c->agent_ca_cert &&
-         (r = ca_load(c->agent_ca_cert, c->agent_ca_key, adv_wall_us() / 1000000, &d->agent_ca, err)) < 0) ||
-        (*c->audit_signing_key && (r = adv_ed25519_load(c->audit_signing_key, false, &d->audit_key, err)) < 0) ||
+         (r = of("auth.agent_ca_cert, auth.agent_ca_key",
+                 ca_load(c->agent_ca_cert, c->agent_ca_key, adv_wall_us() / 1000000, &d->agent_ca, err), err)) < 0) ||
+        (*c->audit_signing_key && (r = of("audit.signing_key", adv_ed25519_load(c->audit_signing_key, false, &d->audit_key, err), err)) < 0) ||
         (ac.signer = d->audit_key, false) || (r = owner_new(d->loop, d->turn, &oc, &d->owner, err)) < 0 || (ac.owner = d->owner, false) ||
         (r = api_new(d->loop, d->turn, d->rules, &ac, &d->api, err)) < 0 ||
-        (r = feed_new(d->loop, d->turn, d->api, c->sources_file, &d->feed, err)) < 0 || (r = set_enrol(d, err)) < 0 ||
+        (r = of("sources.file", feed_new(d->loop, d->turn, d->api, c->sources_file, &d->feed, err), err)) < 0 || (r = set_enrol(d, err)) < 0 ||
         (r = serve_new(d->loop, d->api, d->auth, &quota, &rc, &d->serve, err)) < 0 || (r = write_port(d, err)) < 0)
         return r;
     store_set_wake(d->store, wake_loop, serve_server(d->serve));

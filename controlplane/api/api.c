@@ -103,7 +103,7 @@ int api_page_size(uint32_t asked, uint32_t *ret, struct adv_err *err)
 
 int api_cluster_name(const char *field, const char *name, struct resource_path *ret, struct adv_err *err)
 {
-    int r = resource_path_parse(name, ret, err);
+    int r = resource_path_parse_field(field, name, ret, err);
 
     if (r == 0 && !resource_path_is_cluster(ret))
         r = adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "NAME_MALFORMED", "%s \"%.64s\": expected clusters/<id>", field, name);
@@ -131,10 +131,10 @@ int api_find_parent(struct api *api, const struct api_caller *caller, const char
                     bool *ret_all, struct adv_err *err)
 {
     struct resource_path p;
-    int r = resource_path_parse(parent, &p, err);
+    int r = resource_path_parse_field("parent", parent, &p, err);
 
     if (r < 0)
-        return adv_err_field(err, "parent");
+        return r;
     *ret = NULL;
     if (ret_all)
         *ret_all = adv_streq(p.cluster, "-") && resource_path_is_cluster(&p);

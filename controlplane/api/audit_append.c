@@ -87,6 +87,11 @@ static void check_item(struct item *it, const Advisor__V1__NewAuditEvent *e)
                                   "verb: expected 1 to 48 of a-z, 0-9, '.' and '_', beginning with a letter");
         refuse_item(it, &err);
     }
+    else if (adv_startswith(e->verb, "ext.")) {
+        (void) adv_err_set_reason(&err, ADV_INVALID_ARGUMENT, "WORD_MALFORMED",
+                                  "verb \"%.60s\": expected it without \"ext.\", which is put before it", e->verb);
+        refuse_item(it, &err);
+    }
     (void) snprintf(it->verb, sizeof(it->verb), "ext.%.*s", VERB_MAX, e->verb);
 }
 

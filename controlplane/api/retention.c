@@ -7,7 +7,10 @@
  *
  * Ages are told by the wall clock, which may be wrong for a while. So nothing goes in a round before which it was set to
  * another time, and of the audit log only what lies before the first young event: one event with a wrong time neither takes
- * those before it along nor is looked for. */
+ * those before it along nor is looked for.
+ *
+ * A cut leaves an event itself. So nothing is cut of which all is the events of earlier cuts: in a quiet cluster each would
+ * be cut by the next one, for ever. */
 
 #include <stdio.h>
 
@@ -90,6 +93,7 @@ static void audit_rows(void *arg, const struct audit_row *rows, size_t n, const 
     struct adv_err e = { 0 };
     uint64_t seq;
     size_t old = 0;
+    bool worth_it = false; /* something else goes than events of cuts */
 
     if (err) {
         failed(r, err);
@@ -106,7 +110,9 @@ static void audit_rows(void *arg, const struct audit_row *rows, size_t n, const 
     seq = n ? rows[n - 1].seq : 0;
     if (n && c && seq >= c->audit_seq) /* the newest event always stays */
         seq = --n ? rows[n - 1].seq : 0;
-    if (!n || !c) {
+    for (size_t i = 0; i < n && !worth_it; i++)
+        worth_it = !adv_streq(rows[i].verb, "audit.cut");
+    if (!n || !c || !worth_it) {
         cluster_done(r);
         return;
     }

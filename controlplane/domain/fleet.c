@@ -147,7 +147,9 @@ static int apply_mode(struct intents *in, struct cluster *c, const struct event 
     c->mode_effective_us = 0;
     fleet_str_take(&c->epoch_warning, NULL);
     fleet_touch_cluster(in, c);
-    fleet_audit(in, c, ev, 0, "mode.set", cluster_resource_name(c, name), "%s -> %s%s%s", mode_name(was), mode_name(c->mode),
+    /* the same one again is a change, too: it confirms it after the store was behind, and the agent is asked again */
+    fleet_audit(in, c, ev, 0, "mode.set", cluster_resource_name(c, name), "%s%s%s%s%s%s", was == c->mode ? "" : mode_name(was),
+          was == c->mode ? "" : " -> ", mode_name(c->mode), was == c->mode ? ", as before" : "",
           ev->u.set_mode.reason && *ev->u.set_mode.reason ? ": " : "", str_or(ev->u.set_mode.reason));
     fleet_cluster_lower(in, c, ev);
     return 0;

@@ -394,6 +394,11 @@ static enum resource_kind entry_kind_of(const char *collection)
 
 int resource_path_parse(const char *name, struct resource_path *ret, struct adv_err *err)
 {
+    return resource_path_parse_field("name", name, ret, err);
+}
+
+int resource_path_parse_field(const char *field, const char *name, struct resource_path *ret, struct adv_err *err)
+{
     struct resource_path p = { 0 };
     char *save = NULL, *word;
     const char *bad = NULL;
@@ -456,9 +461,9 @@ int resource_path_parse(const char *name, struct resource_path *ret, struct adv_
             bad = "an id after each word";
     }
     if (bad) {
-        (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "NAME_MALFORMED", "name \"%.64s\": expected %s",
-                                  str_or(name), bad);
-        return adv_err_field(err, "name");
+        (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "NAME_MALFORMED", "%s \"%.64s\": expected %s",
+                                  field, str_or(name), bad);
+        return adv_err_field(err, "%s", field);
     }
     /* pointers go into the caller's copy */
 #define MOVE(f) ret->f = p.f ? ret->scratch + (p.f - p.scratch) : NULL

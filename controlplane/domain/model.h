@@ -637,6 +637,8 @@ struct resource_path {
     const char *entry_uid;
 };
 adv_must_check int resource_path_parse(const char *name, struct resource_path *ret, struct adv_err *err);
+/* The same of a request's @field, which the error names. */
+adv_must_check int resource_path_parse_field(const char *field, const char *name, struct resource_path *ret, struct adv_err *err);
 /* It names a cluster (or "-") and nothing below it. */
 bool resource_path_is_cluster(const struct resource_path *p);
 

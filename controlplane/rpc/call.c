@@ -759,6 +759,15 @@ const struct rpc_peer *rpc_call_peer(struct rpc_call *call)
     return call->peer;
 }
 
+size_t rpc_call_metadata_count(const struct rpc_call *call, const char *key)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; call->call && i < call->metadata.count; i++)
+        n += grpc_slice_str_cmp(call->metadata.metadata[i].key, key) == 0;
+    return n;
+}
+
 const char *rpc_call_metadata(const struct rpc_call *call, const char *key, size_t *ret_len)
 {
     for (size_t i = 0; call->call && i < call->metadata.count; i++) {

@@ -195,6 +195,8 @@ int64_t rpc_call_deadline_mono_us(const struct rpc_call *call);
 /* The first value of request header @key (lower case), not NUL-terminated. Borrowed until
  * on_closed. NULL: none. */
 const char *rpc_call_metadata(const struct rpc_call *call, const char *key, size_t *ret_len);
+/* How often request header @key was sent. */
+size_t rpc_call_metadata_count(const struct rpc_call *call, const char *key);
 
 /* The one answer of RPC_UNARY and RPC_CLIENT_STREAM, with status OK. @msg is packed before the
  * return. */

@@ -194,6 +194,9 @@ static int identify(struct serve *s, struct rpc_call *call, struct api_caller *r
         (void) snprintf(ret->principal, sizeof(ret->principal), "insecure:%.100s", peer ? peer->address : "?");
         return 0;
     }
+    if (rpc_call_metadata_count(call, "authorization") > 1) /* whom a proxy before us believed may be the other one */
+        return adv_err_set_reason(err, ADV_UNAUTHENTICATED, "AUTHORIZATION_MALFORMED",
+                                  "authorization: the header was sent more than once, expected one");
     header = rpc_call_metadata(call, "authorization", &len);
     r = header ? by_token(s, header, len, peer, ret, err) : by_certificate(s, peer, ret, err);
     if (ret->identity)

@@ -421,12 +421,12 @@ static int lock_unix(const char *addr, int *ret_fd, struct adv_err *err)
     int n = snprintf(lock, sizeof(lock), "%s.lock", path);
 
     if (n < 0 || (size_t) n >= sizeof(lock))
-        return adv_err_set(err, ADV_INVALID_ARGUMENT, "%.100s: path is too long", addr);
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "listen: %.100s: path is too long", addr);
     adv_auto_close int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
-        return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "%.180s", lock);
+        return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "listen: %.180s", lock);
     if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-        return adv_err_set(err, ADV_UNAVAILABLE, "%.180s: another server listens there", addr);
+        return adv_err_set(err, ADV_UNAVAILABLE, "listen: %.180s: another server listens there", addr);
     *ret_fd = fd;
     fd = -1;
     return 0;
@@ -436,7 +436,7 @@ static int listen_on(struct rpc_server *srv, size_t i, const char *addr, struct 
 {
     if (srv->cfg.insecure && !is_loopback(addr))
         return adv_err_set(err, ADV_INVALID_ARGUMENT,
-                           "%.100s: without TLS only loopback and unix addresses are served; set "
+                           "listen: %.100s: without TLS only loopback and unix addresses are served; set "
                            "certificate, key and CA",
                            addr);
     if (is_unix(addr)) {
@@ -453,7 +453,7 @@ static int listen_on(struct rpc_server *srv, size_t i, const char *addr, struct 
     grpc_server_credentials_release(creds);
     if (port == 0)
         return adv_err_set(err, ADV_UNAVAILABLE,
-                           "%.100s: cannot listen (address in use, or not one of this machine)",
+                           "listen: %.100s: cannot listen (address in use, or not one of this machine)",
                            addr);
     srv->ports[i] = is_unix(addr) ? 0 : port;
     return 0;

@@ -38,6 +38,9 @@
 
 enum { CERT, KEY, CA, SECOND_CA, N_FILES };
 
+/* As the settings of advisord are called, so that an error says which one. */
+static const char *const settings[N_FILES] = { "tls.cert", "tls.key", "tls.ca", "auth.agent_ca_cert" };
+
 struct listener {
     struct listener *next;
     struct rpc_tls *tls;
@@ -115,10 +118,10 @@ static int check_second(const struct rpc_tls *tls, const char *pem, X509 *second
     if (same)
         return 0;
     if (clash)
-        return adv_err_set(err, ADV_INVALID_ARGUMENT, "%.100s and %.100s: two authorities of one name, expected two names",
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "tls.ca and auth.agent_ca_cert: %.70s and %.70s: two authorities of one name, expected two names",
                            tls->path[CA], tls->path[SECOND_CA]);
     if (X509_check_ca(second) != 1 || X509_get_pathlen(second) != 0)
-        return adv_err_set(err, ADV_INVALID_ARGUMENT, "%.180s: expected basicConstraints CA:TRUE, pathlen:0",
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "auth.agent_ca_cert: %.160s: expected basicConstraints CA:TRUE, pathlen:0",
                            tls->path[SECOND_CA]);
     *ret = X509_NAME_dup(X509_get_subject_name(second));
     return *ret ? 0 : adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
@@ -132,16 +135,16 @@ static int check(struct rpc_tls *tls, char *const pem[N_FILES], X509_NAME **ret_
     int r = 0;
 
     if (!cert)
-        r = adv_err_set(err, ADV_INVALID_ARGUMENT, "%.180s: no certificate in it", tls->path[CERT]);
+        r = adv_err_set(err, ADV_INVALID_ARGUMENT, "tls.cert: %.180s: no certificate in it", tls->path[CERT]);
     else if (!key)
-        r = adv_err_set(err, ADV_INVALID_ARGUMENT, "%.180s: no private key in it", tls->path[KEY]);
+        r = adv_err_set(err, ADV_INVALID_ARGUMENT, "tls.key: %.180s: no private key in it", tls->path[KEY]);
     else if (X509_check_private_key(cert, key) != 1)
-        r = adv_err_set(err, ADV_INVALID_ARGUMENT, "%.120s is not the key of %.120s",
+        r = adv_err_set(err, ADV_INVALID_ARGUMENT, "tls.key: %.110s is not the key of %.110s (tls.cert)",
                         tls->path[KEY], tls->path[CERT]);
     else if (!ca)
-        r = adv_err_set(err, ADV_INVALID_ARGUMENT, "%.180s: no certificate in it", tls->path[CA]);
+        r = adv_err_set(err, ADV_INVALID_ARGUMENT, "tls.ca: %.180s: no certificate in it", tls->path[CA]);
     else if (pem[SECOND_CA] && !second)
-        r = adv_err_set(err, ADV_INVALID_ARGUMENT, "%.180s: no certificate in it", tls->path[SECOND_CA]);
+        r = adv_err_set(err, ADV_INVALID_ARGUMENT, "auth.agent_ca_cert: %.180s: no certificate in it", tls->path[SECOND_CA]);
     else if (second)
         r = check_second(tls, pem[CA], second, ret_second, err);
     X509_free(second);
@@ -199,8 +202,8 @@ int rpc_tls_reload(struct rpc_tls *tls, bool only_if_changed, struct adv_err *er
     if (only_if_changed && unchanged(tls))
         return 0;
     for (int i = 0; r == 0 && i < N_FILES; i++)
-        if (tls->path[i])
-            r = slurp(tls->path[i], &tls->stat[i], &pem[i], err);
+        if (tls->path[i] && (r = slurp(tls->path[i], &tls->stat[i], &pem[i], err)) < 0)
+            adv_err_wrap(err, "%s", settings[i]);
     if (r == 0)
         r = check(tls, pem, &second, err);
     if (r == 0 && pem[SECOND_CA])

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Advisor API over mTLS as another language sees it: who may call, lists, pages, watches, sessions, durability."""
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -228,6 +229,27 @@ def session_rules():
     b.numbered(state_update=U(full_begin=True, full_end=True, jobs=[job("1", "RUNNING", 3)], digest=99))
     b.wait("resync")
     b.close()
+
+
+@case
+def two_agents_with_one_journal_are_told_of():
+    c = advstack.Advisord()
+    f = api.FleetServiceStub(c.channel("admin:root"))
+    f.CreateCluster(api.CreateClusterRequest(cluster_id="copy"), timeout=10)
+    incidents = lambda: f.ListIncidents(api.ListIncidentsRequest(parent="clusters/copy"), timeout=10).incidents  # noqa: E731
+    hello = lambda run: advstack.FakeAgent(api, c.channel("agent:copy"), "copy", instance=run, journal="j")  # noqa: E731
+    agents = []
+    for run in ("first", "restarted", "first", "restarted"):
+        agents.append(hello(run))
+        assert agents[-1].wait("welcome").HasField("grant")
+        got = incidents()
+        if len(agents) < 3:
+            assert not got, got
+    assert len(got) == 1 and got[0].kind == api.INCIDENT_KIND_AGENT_TWICE and got[0].count == 2, got
+    assert "one journal (j)" in got[0].summary, got
+    for a in agents:
+        a.close()
+    c.stop()
 
 
 @case
@@ -502,12 +524,46 @@ def bad_configuration_is_explained():
     path = f"{d.dir}/bad.yaml"
     for text, words in (("listen: [x]\nagnet: {lease: 4s}\n", ["bad.yaml", ":2", "agnet"]),
                         ("agent: {lease: 4 parsecs}\n", ["agent.lease", ":1"]),
-                        ("agent: {lease: 1s, heartbeat_interval: 5s}\n", ["agent.lease"])):
+                        ("agent: {lease: 1s, heartbeat_interval: 5s}\n", ["agent.lease"]),
+                        ('listen: ["bad"]\n', ['listen: "bad": expected host:port']),
+                        ('listen: ["a:70000"]\n', ['listen: "a:70000"']), ('listen: ["::1:5"]\n', ['listen: "::1:5"']),
+                        ('listen: [":5"]\n', ['listen: ":5"']), ('listen: ["[]:5"]\n', ['listen: "[]:5"']),
+                        ('listen: ["127.0.0.1:0", "unix:"]\n', ['listen: "unix:"']),
+                        ('enrol: {servers: ["nohost"]}\n', ['enrol.servers: "nohost"']),
+                        ('enrol: {servers: ["a:0"]}\n', ['enrol.servers: "a:0"', "port 1 to"])):
         with open(path, "w") as f:
             f.write(text)
         p = subprocess.run([os.environ["ADVISORD"], "--config", path, "--check-config"], capture_output=True, timeout=30)
         out = (p.stdout + p.stderr).decode()
         assert p.returncode == 1 and all(w in out for w in words), out
+    with open(path, "w") as f:
+        f.write('listen: ["[::1]:0", "localhost:1", "0.0.0.0:16443", "unix:/run/x"]\nenrol: {servers: ["a.b.c:1", "[fe80::1]:65535"]}\n')
+    p = subprocess.run([os.environ["ADVISORD"], "--config", path, "--check-config"], capture_output=True, timeout=30)
+    assert p.returncode == 0, p
+
+
+@case
+def a_start_that_fails_names_the_setting():
+    bad = f"{d.dir}/empty.file"
+    open(bad, "w").close()
+    rules = f"{d.dir}/few-rules"  # each start reads them
+    os.makedirs(rules)
+    shutil.copy(os.path.join(advstack.ROOT, "rules", "service.yaml"), rules)
+    for key, value, words in (("tls.cert", "/nonexist", "tls.cert: /nonexist: No such file"), ("tls.key", "/nonexist", "tls.key: /nonexist"),
+                              ("tls.ca", "/nonexist", "tls.ca: /nonexist"), ("tls.ca", bad, "tls.ca: "), ("tls.cert", bad, "tls.cert: "),
+                              ("tls.key", bad, "tls.key: "), ("auth.bindings", "/nonexist", "auth.bindings: /nonexist"),
+                              ("auth.bindings", bad, "auth.bindings: "), ("rules.dir", "/nonexist", "rules.dir: "),
+                              ("audit.signing_key", "/nonexist", "audit.signing_key: /nonexist"),
+                              ("sources.file", "/nonexist", "sources.file: "), ("store.path", "/nonexist/x.db", "store.path: "),
+                              ("listen", '["192.0.2.1:1"]', "listen: 192.0.2.1:1: cannot listen")):
+        path = f"{d.dir}/other.yaml"
+        with open(path, "w") as f:
+            for k, v in {**d.config, "store.path": f"{d.dir}/other.db", "listen": '["127.0.0.1:0"]', "rules.dir": rules, key: value}.items():
+                if k != "port_file":
+                    f.write(f"{k}: {v}\n")
+        p = subprocess.run([os.environ["ADVISORD"], "--config", path], capture_output=True, timeout=60)
+        out = (p.stdout + p.stderr).decode()
+        assert p.returncode == 1 and "cannot start" in out and words in out, (key, value, out)
 
 
 @case

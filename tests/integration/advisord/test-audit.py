@@ -99,12 +99,13 @@ def events_of_outsiders():
     assert one.status == STORED and two.status == STORED and two.seq == one.seq + 1 and one.event_id == "run-1", (one, two)
     # the same again: nothing new; one of them new, one changed, one twice, some that are none
     got = append(a, "out", event("run-1", observe_time=when), event("run-1", observe_time=when, detail="v1 to v3"), event("run-3"),
-                 event("run-3"), event("run-3", subject="another"), event(""), event("x y"), event("a", verb="Deploy"),
+                 event("run-3"), event("run-3", subject="another"), event(""), event("x y"), event("a", verb="Deploy"), event("a", verb="ext.deploy"),
                  event("b", subject=""), event("c", detail="x" * 501), event("d", subject="tab\there"),
                  event("e", observe_time=Timestamp(seconds=-5)))
     assert [(r.status, r.reason) for r in got] == [
         (DUPLICATE, ""), (REFUSED, "EVENT_ID_REUSED"), (STORED, ""), (DUPLICATE, ""), (REFUSED, "EVENT_ID_REUSED"),
-        (REFUSED, "WORD_MALFORMED"), (REFUSED, "WORD_MALFORMED"), (REFUSED, "WORD_MALFORMED"), (REFUSED, "TEXT_MISSING"),
+        (REFUSED, "WORD_MALFORMED"), (REFUSED, "WORD_MALFORMED"), (REFUSED, "WORD_MALFORMED"), (REFUSED, "WORD_MALFORMED"),
+        (REFUSED, "TEXT_MISSING"),
         (REFUSED, "TEXT_TOO_LONG"), (REFUSED, "TEXT_MALFORMED"), (REFUSED, "TIME_MALFORMED")], got
     assert got[0].seq == one.seq and got[3].seq == got[2].seq == two.seq + 1 and all(r.message for r in got if r.status == REFUSED), got
     # somebody else's id is another one
@@ -309,6 +310,28 @@ def old_events_go_and_a_signed_checkpoint_stays():
 
 
 @case
+def a_quiet_cluster_stays_quiet():
+    """A cut leaves an event, which grows old, too."""
+    c = Advisord(**{"retention.interval": "1s", "retention.audit": "2s"})
+    f = fleet(at=c)
+    for name in ("quiet", "busy"):
+        f.CreateCluster(api.CreateClusterRequest(cluster_id=name), timeout=10)
+        f.SetClusterMode(api.SetClusterModeRequest(name=f"clusters/{name}", mode=api.MODE_OFF), timeout=10)
+    quiet = lambda: listed(audit(at=c), "clusters/quiet")  # noqa: E731
+    cuts = lambda: sum(e.verb == "audit.cut" for e in listed(audit(at=c), "clusters/busy")) and listed(audit(at=c), "clusters/busy")[0].seq  # noqa: E731
+    wait_for("what is old to go", lambda: {e.verb for e in quiet()} == {"audit.cut"}, 30)
+    before, a = quiet(), audit("detector:ci", at=c)
+    for i in range(4):  # as long as it takes to cut the other one four times
+        first = cuts()
+        append(a, "busy", event(f"b{i}a"), event(f"b{i}b"))
+        wait_for("another cut", lambda: cuts() > first, 30)
+    assert quiet() == before and len(before) <= 2, (before, quiet())
+    r, n = verify(audit(at=c), "quiet")
+    assert r.intact and n == len(before), r
+    c.stop()
+
+
+@case
 def a_wrong_time_takes_nothing_along():
     c = Advisord(**{"retention.interval": "1s"})
     names = ["aged1", "glitch", "aged2"]
@@ -356,6 +379,9 @@ def forget_user():
         "parent": "clusters/forget", "user": "alice", **q}), timeout=10)
     refused(lambda: forget("operator:olga"), S.PERMISSION_DENIED, "ROLE_TOO_LOW")
     refused(lambda: forget(user=""), S.INVALID_ARGUMENT, "TEXT_MISSING", "user")
+    for call in (lambda: forget(parent=""), lambda: next(api.WatchServiceStub(d.channel("reader:bob")).Watch(api.WatchRequest(), timeout=10))):
+        e = refused(call, S.INVALID_ARGUMENT, "NAME_MALFORMED", "parent")
+        assert e.details().startswith('parent "": expected'), e
     refused(lambda: forget(parent="clusters/forget/jobs/x"), S.INVALID_ARGUMENT, "NAME_MALFORMED", "parent")
     r = forget()
     assert (r.forgotten_jobs, r.present_jobs) == (2, 1), r

@@ -183,6 +183,9 @@ def tokens_that_are_refused():
     other = b64(json.dumps({"iss": "https://idp.test", "aud": "advisor", "sub": "root", "exp": now + 99}).encode())
     no("TOKEN_SIGNATURE", f"{h}.{other}.{w.token().split('.')[2]}")
     refused(lambda: api.FleetServiceStub(w.open).ListClusters(api.ListClustersRequest(), timeout=10,
+                                                             metadata=bearer(w.token()) + bearer(w.token())),
+            S.UNAUTHENTICATED, "AUTHORIZATION_MALFORMED")
+    refused(lambda: api.FleetServiceStub(w.open).ListClusters(api.ListClustersRequest(), timeout=10,
                                                              metadata=[("authorization", "Basic YTpi")]),
             S.UNAUTHENTICATED, "AUTHORIZATION_MALFORMED")
     refused(lambda: w.clusters(None), S.UNAUTHENTICATED, "NO_IDENTITY")
