@@ -5,6 +5,7 @@
 #include "ctl/internal.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <sys/random.h>
@@ -221,21 +222,56 @@ static int draw_token(char ret_token[64], char ret_sha256[65])
     return 0;
 }
 
-/* A file that was not there before and that nobody else may read. */
-static int write_secret(const char *path, const char *text, struct adv_err *err)
-{
-    adv_auto_close int fd = -1;
-    size_t len = strlen(text);
+/* Where a bundle goes: a file that was not there before and that nobody else may read, or standard output. It is made before
+ * the control plane is asked, so that nothing is registered for which there is no place. */
+struct bundle_out {
+    char path[4096];
+    int fd; /* -1: standard output */
+};
 
-    if (adv_streq(path, "-"))
-        return fputs(text, stdout) < 0 || fflush(stdout) != 0 ? adv_err_set(err, ADV_UNAVAILABLE, "stdout cannot be written") : 0;
-    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0 || write(fd, text, len) != (ssize_t) len || fsync(fd) < 0)
-        return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "%.180s", path);
-    return 0;
+static enum ctl_exit bundle_open(const struct ctl *ctl, const char *cluster, struct bundle_out *ret)
+{
+    const char *out = ctl->args->option[OPT_OUT];
+
+    ret->fd = -1;
+    if (out ? snprintf(ret->path, sizeof(ret->path), "%s", out) >= (int) sizeof(ret->path) :
+              snprintf(ret->path, sizeof(ret->path), "%.200s-enrolment.json", cluster) < 0)
+        return ctl_bad_usage("--out: too long a path");
+    if (adv_streq(ret->path, "-"))
+        return CTL_EXIT_OK;
+    ret->fd = open(ret->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (ret->fd >= 0)
+        return CTL_EXIT_OK;
+    if (errno == EEXIST)
+        (void) fprintf(stderr, "advisorctl: %s is there already: remove it, or give another --out\n", ret->path);
+    else
+        (void) fprintf(stderr, "advisorctl: --out: %s: %s\n", ret->path, strerror(errno));
+    return CTL_EXIT_USAGE;
 }
 
-static enum ctl_exit bundle_file(const char *path, Advisor__V1__EnrolmentBundle *b, char *token)
+/* Without a bundle in it the file goes again. */
+static void bundle_close(struct bundle_out *o, bool keep)
+{
+    if (o->fd < 0)
+        return;
+    (void) close(o->fd);
+    if (!keep)
+        (void) unlink(o->path);
+}
+
+static int bundle_write(const struct bundle_out *o, const char *text, struct adv_err *err)
+{
+    size_t len = strlen(text);
+
+    if (o->fd < 0)
+        return fputs(text, stdout) < 0 || fflush(stdout) != 0 ? adv_err_set(err, ADV_UNAVAILABLE, "stdout cannot be written") : 0;
+    for (ssize_t n; len > 0; text += n, len -= (size_t) n)
+        if ((n = write(o->fd, text, len)) <= 0)
+            return adv_err_set_errno(err, ADV_UNAVAILABLE, n < 0 ? errno : EIO, "%.180s", o->path);
+    return fsync(o->fd) < 0 ? adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "%.180s", o->path) : 0;
+}
+
+static enum ctl_exit bundle_file(const struct bundle_out *o, Advisor__V1__EnrolmentBundle *b, char *token)
 {
     struct adv_err err = { 0 };
     ADV_AUTO_DONE(adv_buf) text;
@@ -247,53 +283,74 @@ static enum ctl_exit bundle_file(const char *path, Advisor__V1__EnrolmentBundle 
     r = adv_pbjson_print(&b->base, ADV_PBJSON_DEFAULTS | ADV_PBJSON_PRETTY, &text, &err);
     b->token = none;
     if (r == 0)
-        r = adv_buf_append_byte(&text, '\n') < 0 ? adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory") : write_secret(path, text.data, &err);
+        r = adv_buf_append_byte(&text, '\n') < 0 ? adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory") : bundle_write(o, text.data, &err);
     if (r < 0) {
         (void) fprintf(stderr, "advisorctl: the bundle was not written: %s\n", err.msg);
         return CTL_EXIT_REFUSED;
     }
-    if (!adv_streq(path, "-"))
-        (void) fprintf(stderr, "advisorctl: wrote %s; run on the agent's host: advisor-agent --enrol %s\n", path, path);
+    if (o->fd >= 0)
+        (void) fprintf(stderr, "advisorctl: wrote %s; run on the agent's host: advisor-agent --enrol %s\n", o->path, o->path);
     return CTL_EXIT_OK;
 }
 
-static enum ctl_exit cmd_cluster_enrol(struct ctl *ctl)
+static enum ctl_exit take_valid(const struct ctl *ctl, uint64_t *ret_ms)
 {
-    Advisor__V1__CreateEnrolmentRequest q = ADVISOR__V1__CREATE_ENROLMENT_REQUEST__INIT;
-    const char *cluster = ctl->args->word[0], *valid = ctl->args->option[OPT_VALID], *out = ctl->args->option[OPT_OUT];
-    Advisor__V1__CreateEnrolmentResponse *m;
-    char name[300], file[300], id[ADV_UUID_SIZE], token[64], sha256[65];
+    const char *valid = ctl->args->option[OPT_VALID];
     struct adv_err err = { 0 };
-    struct failure f;
-    int64_t valid_ms = 0;
-    enum ctl_exit x;
+    int64_t ms = 0;
 
-    if (valid && adv_parse_duration_ms(valid, 1000, INT64_C(30) * 86400000, &valid_ms, &err) < 0) {
+    if (valid && adv_parse_duration_ms(valid, 1000, INT64_C(30) * 86400000, &ms, &err) < 0) {
         adv_err_wrap(&err, "--valid");
         return ctl_bad_usage(err.msg);
     }
-    (void) snprintf(file, sizeof(file), "%.200s-enrolment.json", cluster);
-    if (!out)
-        out = file;
-    if (!adv_streq(out, "-") && access(out, F_OK) == 0) {
-        (void) fprintf(stderr, "advisorctl: %s is there already: remove it, or give another --out\n", out);
-        return CTL_EXIT_USAGE;
-    }
+    *ret_ms = (uint64_t) ms;
+    return CTL_EXIT_OK;
+}
+
+static enum ctl_exit enrol_into(struct ctl *ctl, const struct bundle_out *o, uint64_t valid_ms)
+{
+    Advisor__V1__CreateEnrolmentRequest q = ADVISOR__V1__CREATE_ENROLMENT_REQUEST__INIT;
+    Advisor__V1__CreateEnrolmentResponse *m;
+    char name[300], id[ADV_UUID_SIZE], token[64], sha256[65];
+    struct failure f;
+    enum ctl_exit x;
+
     if (draw_token(token, sha256) < 0) {
         (void) fprintf(stderr, "advisorctl: no random bytes\n");
         return CTL_EXIT_REFUSED;
     }
     ctl_request_id(id);
     q.request_id = id;
-    q.parent = (char *) (uintptr_t) ctl_parent(cluster, name);
-    q.valid_for_ms = (uint64_t) valid_ms;
+    q.parent = (char *) (uintptr_t) ctl_parent(ctl->args->word[0], name);
+    q.valid_for_ms = valid_ms;
     q.token_sha256 = sha256;
     if (client_call(ctl->client, CTL_PATH(FleetService, CreateEnrolment), &q.base,
                     &advisor__v1__create_enrolment_response__descriptor, (ProtobufCMessage **) &m, &f) < 0)
         return ctl_failed(ctl, &f);
-    x = m->bundle ? bundle_file(out, m->bundle, token) : CTL_EXIT_REFUSED;
+    x = m->bundle ? bundle_file(o, m->bundle, token) : CTL_EXIT_REFUSED;
     protobuf_c_message_free_unpacked(&m->base, NULL);
     return x;
+}
+
+/* @before, if not NULL, comes between making the file and filling it. */
+static enum ctl_exit enrol_after(struct ctl *ctl, enum ctl_exit (*before)(struct ctl *ctl))
+{
+    struct bundle_out o;
+    uint64_t valid_ms;
+    enum ctl_exit x;
+
+    if ((x = take_valid(ctl, &valid_ms)) != CTL_EXIT_OK || (x = bundle_open(ctl, ctl->args->word[0], &o)) != CTL_EXIT_OK)
+        return x;
+    x = before ? before(ctl) : CTL_EXIT_OK;
+    if (x == CTL_EXIT_OK)
+        x = enrol_into(ctl, &o, valid_ms);
+    bundle_close(&o, x == CTL_EXIT_OK);
+    return x;
+}
+
+static enum ctl_exit cmd_cluster_enrol(struct ctl *ctl)
+{
+    return enrol_after(ctl, NULL);
 }
 
 static enum ctl_exit cmd_cluster_enrolments(struct ctl *ctl)
@@ -360,7 +417,7 @@ static enum ctl_exit cmd_cluster_revoke(struct ctl *ctl)
 
 /* ---- clusters ----------------------------------------------------------------------------------------------------- */
 
-static enum ctl_exit cmd_cluster_create(struct ctl *ctl)
+static enum ctl_exit create_cluster(struct ctl *ctl)
 {
     Advisor__V1__CreateClusterRequest q = ADVISOR__V1__CREATE_CLUSTER_REQUEST__INIT;
     Advisor__V1__CreateClusterResponse *m;
@@ -376,7 +433,12 @@ static enum ctl_exit cmd_cluster_create(struct ctl *ctl)
         return ctl_failed(ctl, &f);
     x = m->cluster ? show_one_cluster(ctl, m->cluster) : CTL_EXIT_REFUSED;
     protobuf_c_message_free_unpacked(&m->base, NULL);
-    return x == CTL_EXIT_OK && (ctl->args->option[OPT_OUT] || ctl->args->option[OPT_VALID]) ? cmd_cluster_enrol(ctl) : x;
+    return x;
+}
+
+static enum ctl_exit cmd_cluster_create(struct ctl *ctl)
+{
+    return ctl->args->option[OPT_OUT] || ctl->args->option[OPT_VALID] ? enrol_after(ctl, create_cluster) : create_cluster(ctl);
 }
 
 /* ---- mode ------------------------------------------------------------------------------------------------------- */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ctl/config.h"
 
+#include "advisor-agent/wire/codec.h"
+
 static const char *const outputs[] = { "table", "json", NULL };
 
 #define S struct ctl_config
@@ -22,7 +24,20 @@ static const struct adv_config_row rows[] = {
 static int check(const void *values, struct adv_err *err)
 {
     const struct ctl_config *c = values;
+    adv_auto_free char *servers = strdup(c->server);
+    struct wire_target target;
+    char *save = NULL;
+    int r = servers ? 0 : adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
 
+    /* as wire_conn_new() takes them */
+    for (char *one = servers ? strtok_r(servers, ",", &save) : NULL; one && r == 0; one = strtok_r(NULL, ",", &save))
+        r = wire_target_parse(one + strspn(one, " "), &target, err);
+    if (r == 0 && !*c->server)
+        r = wire_target_parse("", &target, err);
+    if (r < 0) {
+        adv_err_wrap(err, "server");
+        return adv_err_field(err, "server");
+    }
     if (!*c->cert != !*c->key) {
         (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "cert and key come together: %s is missing", *c->cert ? "key" : "cert");
         return adv_err_field(err, *c->cert ? "key" : "cert");

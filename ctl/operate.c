@@ -3,6 +3,8 @@
 
 #include "ctl/internal.h"
 
+#include <errno.h>
+
 #include "advisor/v1/policy_service.pb-c.h"
 #include "common/buf.h"
 #include "common/num.h"
@@ -299,16 +301,21 @@ static int read_document(const char *path, struct adv_buf *ret)
     char piece[4096];
     size_t n;
     bool bad;
+    int why;
 
     adv_buf_init(ret, DOCUMENT_MAX);
     while (in && (n = fread(piece, 1, sizeof(piece), in)) > 0)
         (void) adv_buf_append(ret, piece, n);
     bad = !in || ferror(in);
+    why = errno;
     if (in && in != stdin)
         (void) fclose(in);
     if (!bad && !adv_buf_error(ret) && !memchr(ret->data, 0, ret->len))
         return 0;
-    (void) fprintf(stderr, "advisorctl: %s: %s\n", path, bad ? "cannot be read" : "is no text of at most 1 MiB");
+    if (bad)
+        (void) fprintf(stderr, "advisorctl: %s: cannot be read: %s\n", path, strerror(why));
+    else
+        (void) fprintf(stderr, "advisorctl: %s: is no text of at most 1 MiB\n", path);
     return -1;
 }
 

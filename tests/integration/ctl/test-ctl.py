@@ -62,6 +62,19 @@ def refusals_are_explained():
     ctl("cluster", "enrol", "one", "--out", "-", who="admin:root", rc=1, err=["FAILED_PRECONDITION", "NO_AGENT_CA"])
     ctl("cluster", "enrol", "one", "--valid", "1", rc=2, err="--valid")
     ctl("cluster", "enrol", "one", "--out", "/dev/null", rc=2, err="is there already")
+    # nothing is registered for which there is no place
+    ctl("cluster", "enrol", "one", "--out", "/nonexist/x", who="admin:root", rc=2, err="--out: /nonexist/x: No such file or directory")
+    ctl("cluster", "create", "never", "--out", "/nonexist/x", who="admin:root", rc=2, err="--out: /nonexist/x: No such file")
+    ctl("cluster", "get", "never", rc=1, err="CLUSTER_NOT_FOUND")
+    ctl("cluster", "enrol", "one", "--out", f"{d.dir}/none.json", who="admin:root", rc=1, err="NO_AGENT_CA")
+    assert not os.path.exists(f"{d.dir}/none.json"), "a bundle of nothing was left"
+    for where in ("foo", "a:0", ""):
+        ctl("--server", where, "clusters", rc=2, err=["server: bad target", "host:port"])
+    ctl("--server", "foo", "--check-config", rc=2, err="server: bad target")
+    ctl("policy", "validate", "/nonexist", rc=2, err="/nonexist: cannot be read: No such file or directory")
+    ctl("policy", "validate", d.dir, rc=2, err="cannot be read: Is a directory")
+    assert "signal anomaly CLUSTER/JOBID[/ATTEMPT] crash|hang|straggler RULE " in ctl("--help")
+    ctl("audit", "append", "one", "ext.v", "s", rc=1, err=["WORD_MALFORMED", "without \"ext.\""])
     ctl("cluster", "revoke", "one", "--serial", "xyz", who="admin:root", rc=1, err=["SERIAL_MALFORMED", "serial"])
     for args in ([], ["--serial", "1", "--before", "2026-01-01T00:00:00Z"], ["--serial", "1", "--all"], ["--reason", "x"]):
         ctl("cluster", "revoke", "one", *args, who="admin:root", rc=2, err="one of --serial HEX, --before TIME and --all")
@@ -374,6 +387,15 @@ def the_audit_log_is_written_read_and_verified():
     out = ctl("audit", "verify")
     assert "clusters/_fleet: " in out and "BROKEN" not in out, out
     assert all(json.loads(x)["intact"] for x in ctl("audit", "verify", "-o", "json").splitlines())
+
+
+@case
+def the_same_mode_again_is_told_as_such():
+    own_cluster("again")
+    for mode in ("act", "act"):
+        ctl("mode", "again", mode, "--reason", "night shift")
+    events = json.loads(ctl("audit", "--cluster", "again", "--verb", "mode.set", "-o", "json"))["events"]
+    assert [e["detail"] for e in events] == ["observe -> act: night shift", "act, as before: night shift"], events
 
 
 @case
