@@ -112,6 +112,12 @@ static struct journal_step *find_seq(const struct journal *j, uint64_t seq)
     return NULL;
 }
 
+static void free_texts(struct journal_step *s)
+{
+    free(s->intent.adds);
+    free(s->outcome.excluded);
+}
+
 static struct incarnation *find_inc(const struct journal *j, const char *job)
 {
     struct incarnation *n;
@@ -156,6 +162,7 @@ static struct journal_epoch epoch_of(const json_t *o)
 static int apply_intent(struct journal *j, uint64_t seq, const json_t *o, struct adv_err *err)
 {
     struct journal_step s = { .seq = seq, .wall_us = num(o, "wall_us") }, *to;
+    const char *adds;
     int r = 0;
 
     s.intent.epoch = epoch_of(o);
@@ -167,9 +174,13 @@ static int apply_intent(struct journal *j, uint64_t seq, const json_t *o, struct
         (r = text(o, "verb", s.intent.verb, sizeof(s.intent.verb), err)) < 0 ||
         (r = text(o, "read_before", s.intent.read_before, sizeof(s.intent.read_before), err)) < 0)
         return r;
-    to = grow(&j->steps, &j->n_steps, sizeof(*j->steps));
-    if (!to)
+    if (adv_json_get_str(o, "adds", &adds, NULL) == 0 && !(s.intent.adds = strdup(adds)))
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for the journal");
+    to = grow(&j->steps, &j->n_steps, sizeof(*j->steps));
+    if (!to) {
+        free(s.intent.adds);
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for the journal");
+    }
     *to = s;
     return 0;
 }
@@ -382,12 +393,17 @@ static json_t *str(const char *s, size_t cap)
 
 static json_t *intent_record(const struct journal_intent *in, int64_t wall_us)
 {
-    return json_pack("{ss sI so so sI sI sI sI sI so so}", "kind", "intent", "wall_us",
+    json_t *o = json_pack("{ss sI so so sI sI sI sI sI so so}", "kind", "intent", "wall_us",
                      (json_int_t) wall_us, "advice", STR(in->advice), "job", STR(in->job), "restarts",
                      (json_int_t) in->restarts, "generation", (json_int_t) in->generation, "term",
                      (json_int_t) in->epoch.term, "counter", (json_int_t) in->epoch.counter,
                      "submit_s", (json_int_t) in->submit_s, "verb", STR(in->verb), "read_before",
                      STR(in->read_before));
+    if (o && in->adds && json_object_set_new(o, "adds", json_string(in->adds)) < 0) {
+        json_decref(o); /* without them the record would say that there are none */
+        return NULL;
+    }
+    return o;
 }
 
 static json_t *outcome_record(uint64_t seq, const struct journal_outcome *out)
@@ -630,7 +646,7 @@ struct journal *journal_free(struct journal *j)
     if (!j)
         return NULL;
     for (size_t i = 0; i < j->n_steps; i++)
-        free(j->steps[i].outcome.excluded);
+        free_texts(&j->steps[i]);
     free(j->steps);
     free(j->holds);
     HASH_ITER(hh, j->incs, n, next) {
@@ -707,7 +723,7 @@ int journal_compact(struct journal *j, int64_t keep_since_wall_us, struct adv_er
         if (!j->steps[i].done || j->steps[i].wall_us >= keep_since_wall_us)
             j->steps[kept++] = j->steps[i];
         else
-            free(j->steps[i].outcome.excluded);
+            free_texts(&j->steps[i]);
     }
     j->n_steps = kept;
     HASH_ITER(hh, j->incs, n, next)

@@ -38,6 +38,7 @@ struct journal_intent {
     int64_t submit_s;
     char verb[24];
     char read_before[256]; /* one line for people */
+    char *adds; /* CONSTRAIN: host list that is ours in the job if it lands; NULL: none. As borrowed as the step. */
 };
 
 struct journal_outcome {

@@ -30,6 +30,7 @@
 #define AWAY_US      5000000 /* the scheduler does not answer */
 #define ORDERS_MAX   4096
 #define NODES_MAX    100000
+#define LIST_MAX     (1u << 20) /* bytes of their names */
 #define HOLD_MIN_US  3600000000ll
 #define REPORT_AGAIN_US 3600000000ll
 #define REPORT_AGAIN_MIN 100 /* the newest in any case: the clock may have been set meanwhile */
@@ -322,6 +323,27 @@ static void fill_intent(struct order *x, const struct adapter_write *w, struct j
     memcpy(x->read_before, in->read_before, sizeof(x->read_before));
 }
 
+/* What of the list that is asked for becomes ours: not what is in the job's already without us. */
+static int what_it_adds(const struct adapter_write *w, struct adv_buf *ret, struct adv_err *err)
+{
+    const struct adapter_action *action = w->action;
+    ADV_AUTO(adv_hostlist) users = adv_hostlist_new(NODES_MAX);
+    ADV_AUTO(adv_hostlist) adds = adv_hostlist_new(NODES_MAX);
+    int r;
+
+    if (!users || !adds)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for a list of nodes");
+    if (w->before && (r = adv_hostlist_parse(users, w->before->excluded_nodes, err)) < 0)
+        return r;
+    for (size_t i = 0; i < action->n_exclude_before; i++)
+        (void) adv_hostlist_remove(users, action->exclude_before[i]);
+    for (size_t i = 0; i < action->n_exclude; i++)
+        if (!adv_hostlist_contains(users, action->exclude[i]) &&
+            (r = adv_hostlist_add(adds, action->exclude[i], err)) < 0)
+            return r;
+    return adv_hostlist_format(adds, ret, err);
+}
+
 static void comment_hash(const char *comment, char out[JOURNAL_HASH_SIZE])
 {
     uint8_t sum[ADV_SHA256_LEN];
@@ -348,10 +370,17 @@ static int journal_hold(struct order *x, const char *comment, struct adv_err *er
 static bool journal_step(struct order *x, const struct adapter_write *w)
 {
     struct agent *a = x->a;
+    ADV_AUTO_DONE(adv_buf) adds = { 0 };
     struct journal_intent in;
     struct adv_err err;
 
     fill_intent(x, w, &in);
+    adv_buf_init(&adds, LIST_MAX);
+    if (x->verb == ADAPTER_VERB_CONSTRAIN) {
+        if (what_it_adds(w, &adds, &err) < 0)
+            return deny(x, REASON(NOT_AUTHORIZED_BY_CLUSTER), "%s", err.msg);
+        in.adds = adds.len ? adds.data : NULL;
+    }
     if (!x->unwind && (x->verb == ADAPTER_VERB_PRESERVE || x->verb == ADAPTER_VERB_INTERRUPT)) {
         if (journal_hold(x, w->before->comment, &err) < 0)
             return deny(x, REASON(NOT_AUTHORIZED_BY_CLUSTER), "%s", err.msg);
@@ -411,7 +440,7 @@ static void close_intent(struct order *x, const struct adapter_result *res)
     (void) snprintf(out.command, sizeof(out.command), "%s", adapter_command_name(res->command));
     (void) snprintf(out.observed, sizeof(out.observed), "%s", adapter_observed_name(res->observed));
     (void) snprintf(out.reason, sizeof(out.reason), "%s", adapter_reason_name(res->reason));
-    adv_buf_init(&text, 1 << 20);
+    adv_buf_init(&text, LIST_MAX);
     if (res->n_excluded && (hl = adv_hostlist_new(NODES_MAX))) {
         for (size_t i = 0; i < res->n_excluded; i++)
             if (adv_hostlist_parse(hl, res->excluded[i], NULL) < 0)
@@ -622,46 +651,61 @@ static void on_acted(void *arg, const struct adapter_result *res)
     }
 }
 
-/* The names in @text, for an action; the list must outlive the use of @out. */
-static size_t names_of(const char *text, struct adv_hostlist **ret_hl, const char ***ret_names)
+/* The names in @hl, for an action, which must outlive the use of @ret. */
+static int names_in(const struct adv_hostlist *hl, const char ***ret, size_t *ret_n)
 {
-    size_t n;
+    size_t n = adv_hostlist_count(hl);
+    const char **names = calloc(n + 1, sizeof(*names));
 
-    *ret_names = NULL;
-    *ret_hl = adv_hostlist_new(NODES_MAX);
-    if (!*ret_hl || !text || adv_hostlist_parse(*ret_hl, text, NULL) < 0)
-        return 0;
-    n = adv_hostlist_count(*ret_hl);
-    *ret_names = calloc(n + 1, sizeof(**ret_names));
-    for (size_t i = 0; *ret_names && i < n; i++)
-        (*ret_names)[i] = adv_hostlist_nth(*ret_hl, i);
-    return *ret_names ? n : 0;
+    if (!names)
+        return -ADV_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < n; i++)
+        names[i] = adv_hostlist_nth(hl, i);
+    *ret = names;
+    *ret_n = n;
+    return 0;
 }
 
-/* What we have added to the job's list and not taken out again. */
-static const char *added_nodes(const struct order *x)
+/* What we have added to the job's list and not taken out again: what is known of the last step that
+ * surely took effect, and all that was asked for since and may have landed. NULL: no memory. */
+static struct adv_hostlist *added_nodes(const struct order *x)
 {
-    const struct journal_step *s = journal_find_step(x->a->journal, NULL, x->o.attempt.job_id, "constrain");
-    bool same = s && s->intent.submit_s >= x->o.incarnation_unix; /* the id may have meant another job then */
+    const char *verb = adapter_verb_name(ADAPTER_VERB_CONSTRAIN);
+    ADV_AUTO(adv_hostlist) added = adv_hostlist_new(NODES_MAX);
+    const struct journal_step *s;
+    size_t pos = 0;
 
-    return same && s->done && s->outcome.excluded ? s->outcome.excluded : "";
+    while (added && (s = journal_next_step(x->a->journal, &pos))) {
+        const char *more = s->intent.adds;
+        if (strcmp(s->intent.verb, verb) != 0 || strcmp(s->intent.job, x->o.attempt.job_id) != 0 ||
+            s->intent.submit_s < x->o.incarnation_unix) /* the id may have meant another job then */
+            continue;
+        if (s->done && strcmp(s->outcome.observed, adapter_observed_name(ADAPTER_OBSERVED_YES)) == 0) {
+            (void) adv_hostlist_free(added);
+            added = adv_hostlist_new(NODES_MAX);
+            more = s->outcome.excluded;
+        } else if (s->done && (strcmp(s->outcome.observed, adapter_observed_name(ADAPTER_OBSERVED_NO)) == 0 ||
+                               strcmp(s->outcome.command, adapter_command_name(ADAPTER_COMMAND_NOT_SENT)) == 0)) {
+            continue;
+        }
+        if (added && more && adv_hostlist_parse(added, more, NULL) < 0)
+            return NULL;
+    }
+    return ADV_STEAL(added);
 }
 
+/* Not knowing is yes: the step that takes ours out looks again. */
 static bool added_is_in(const struct order *x, const char *excluded)
 {
-    struct adv_hostlist *added, *now;
-    const char **names, **unused;
-    size_t n = names_of(added_nodes(x), &added, &names);
-    bool found = false;
+    ADV_AUTO(adv_hostlist) added = added_nodes(x);
+    ADV_AUTO(adv_hostlist) now = adv_hostlist_new(NODES_MAX);
 
-    (void) names_of(excluded, &now, &unused);
-    for (size_t i = 0; i < n && now; i++)
-        found = found || adv_hostlist_contains(now, names[i]);
-    free(names);
-    free(unused);
-    (void) adv_hostlist_free(added);
-    (void) adv_hostlist_free(now);
-    return found;
+    if (!added || !now || adv_hostlist_parse(now, excluded, NULL) < 0)
+        return true;
+    for (size_t i = 0; i < adv_hostlist_count(added); i++)
+        if (adv_hostlist_contains(now, adv_hostlist_nth(added, i)))
+            return true;
+    return false;
 }
 
 static void act(struct order *x, enum adapter_verb verb, const struct adapter_job_detail *d)
@@ -669,8 +713,11 @@ static void act(struct order *x, enum adapter_verb verb, const struct adapter_jo
     struct agent *a = x->a;
     struct adapter_action action = { .verb = verb, .id = x->o.attempt.job_id, .tag = x->tag,
                                      .deadline_ms = (int) a->cfg->action_deadline_ms };
-    struct adv_hostlist *hl[2] = { NULL, NULL };
-    const char **names[2] = { NULL, NULL };
+    ADV_AUTO(adv_hostlist) wanted = NULL;
+    ADV_AUTO(adv_hostlist) added = NULL;
+    adv_auto_free const char **names = NULL;
+    adv_auto_free const char **before = NULL;
+    struct adv_err err;
 
     if (d) {
         action.expect_submit_s = d->job.submit_s;
@@ -684,17 +731,24 @@ static void act(struct order *x, enum adapter_verb verb, const struct adapter_jo
     if (verb == ADAPTER_VERB_PRESERVE)
         action.allowed_states = RECONCILE_CRASHED;
     if (verb == ADAPTER_VERB_CONSTRAIN) {
-        const char *added = added_nodes(x);
-        action.n_exclude = names_of(x->unwind ? added : x->without_ours ? "" : x->o.exclude_nodes, &hl[0],
-                                    &names[0]);
-        action.exclude = names[0];
-        action.n_exclude_before = names_of(added, &hl[1], &names[1]);
-        action.exclude_before = names[1];
-        if (x->o.exclude_nodes[0] && !x->without_ours && action.n_exclude == 0) {
+        bool from_order = !x->unwind && !x->without_ours;
+        wanted = adv_hostlist_new(NODES_MAX);
+        added = added_nodes(x);
+        if (from_order && x->o.exclude_nodes[0] && wanted &&
+            (adv_hostlist_parse(wanted, x->o.exclude_nodes, &err) < 0 || adv_hostlist_count(wanted) == 0)) {
             finish(x, advisor_v1_Disposition_DISPOSITION_ABANDONED, REASON(CONSTRAINT_UNSATISFIABLE),
                    "the list of nodes to avoid cannot be read");
-            goto out;
+            return;
         }
+        if (!wanted || !added || (x->unwind && adv_hostlist_union(wanted, added, &err) < 0) ||
+            names_in(wanted, &names, &action.n_exclude) < 0 ||
+            names_in(added, &before, &action.n_exclude_before) < 0) {
+            adv_warn("advice", "no memory for lists of nodes, will try again", ADV_FS("tag", x->tag));
+            x->due_us = adv_mono_us() + LATER_US;
+            return;
+        }
+        action.exclude = names;
+        action.exclude_before = before;
     }
     x->verb = verb;
     x->busy = true;
@@ -702,11 +756,6 @@ static void act(struct order *x, enum adapter_verb verb, const struct adapter_jo
     x->act_generation = x->o.generation;
     x->act_epoch = x->epoch;
     a->adapter->ops->act(a->adapter, &action, on_acted, x);
-out:
-    for (int i = 0; i < 2; i++) {
-        free(names[i]);
-        (void) adv_hostlist_free(hl[i]);
-    }
 }
 
 /* Is @job the one, and the attempt, that the hold speaks of? */
@@ -1048,6 +1097,7 @@ static void start_unwinds(struct agent *a)
         (void) snprintf(x->o.name, sizeof(x->o.name), "%s", h->advice);
         (void) snprintf(x->o.attempt.job_id, sizeof(x->o.attempt.job_id), "%s", h->job);
         x->o.attempt.restart_count = h->restarts ? h->restarts - 1 : 0;
+        x->o.incarnation_unix = h->first_submit_s;
         x->o.incarnation_unix = h->first_submit_s;
         (void) snprintf(x->tag, sizeof(x->tag), "unwind/%u", ++a->order_number);
         adv_info("advice", "a held job is given back", ADV_FS("job", h->job), ADV_FS("advice", h->advice),

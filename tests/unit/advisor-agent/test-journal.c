@@ -43,6 +43,8 @@ static struct journal_intent intent(const char *job, const char *verb)
     (void) snprintf(in.job, sizeof(in.job), "%s", job);
     (void) snprintf(in.verb, sizeof(in.verb), "%s", verb);
     (void) snprintf(in.read_before, sizeof(in.read_before), "FAILED \xff restart 1");
+    if (strcmp(verb, "constrain") == 0)
+        in.adds = (char *) (uintptr_t) "n[1-3]";
     return in;
 }
 
@@ -96,9 +98,11 @@ static void check_all(struct journal *j, uint64_t a)
     cr_assert_str_eq(s->intent.verb, "preserve");
     cr_assert_eq(s->intent.epoch.counter, 7);
     cr_assert_eq(s->intent.submit_s, 99);
+    cr_assert_null(s->intent.adds);
     s = journal_find_step(j, "clusters/a/jobs/6/attempts/1/advice", NULL, "constrain");
     cr_assert(s && s->done);
     cr_assert_str_eq(s->outcome.excluded, "n[1-2]");
+    cr_assert_str_eq(s->intent.adds, "n[1-3]");
     const struct journal_hold *h = journal_find_hold(j, "5");
     cr_assert(h && h->on_expiry == JOURNAL_CANCEL && h->expires_wall_us == 12345);
     cr_assert_str_eq(h->comment, "0a1b");

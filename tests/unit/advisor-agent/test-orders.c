@@ -33,12 +33,13 @@ static adapter_inspect_cb inspect_cb;
 static adapter_act_cb act_cb;
 static void *cb_arg;
 static char did[200]; /* verbs carried out, in order */
-static size_t n_exclude, n_looks;
+static size_t n_exclude, n_exclude_before, n_looks;
 static const char *const excluded = "n1";
 static unsigned allowed_states;
 static void (*before_write)(void);
 static void (*after_write)(void);
 static bool lose_answer; /* of the next command, which does nothing yet */
+static bool lands;       /* or does it, and nobody hears of it */
 
 /* What was told last */
 static advisor_v1_AdviceStatusReport status;
@@ -89,12 +90,29 @@ static void fake_inspect(struct adapter *x, const char *id, adapter_inspect_cb c
     cb_arg = arg;
 }
 
+/* Lists are the caller's until the call returns. */
+static const char *const *keep_names(const char *const *names, size_t n, int which)
+{
+    static char text[2][4][16];
+    static const char *kept[2][4];
+
+    cr_assert_leq(n, 4);
+    for (size_t i = 0; i < n; i++) {
+        (void) snprintf(text[which][i], sizeof(text[which][i]), "%s", names[i]);
+        kept[which][i] = text[which][i];
+    }
+    return kept[which];
+}
+
 static void fake_act(struct adapter *x, const struct adapter_action *in, adapter_act_cb cb, void *arg)
 {
     cr_assert_eq(pending, NONE);
     pending = ACT;
     action = *in;
+    action.exclude = keep_names(in->exclude, in->n_exclude, 0);
+    action.exclude_before = keep_names(in->exclude_before, in->n_exclude_before, 1);
     n_exclude = in->n_exclude;
+    n_exclude_before = in->n_exclude_before;
     allowed_states = in->allowed_states;
     act_cb = cb;
     cb_arg = arg;
@@ -111,8 +129,8 @@ static void on_authorized(void *arg, bool allowed, int64_t kill_at)
 static void carry_out(void)
 {
     switch (action.verb) {
-    case ADAPTER_VERB_CONSTRAIN:
-        job.excluded_nodes = n_exclude ? "n1" : "";
+    case ADAPTER_VERB_CONSTRAIN: /* what was not ours before stays */
+        job.excluded_nodes = n_exclude || (job.excluded_nodes[0] && !n_exclude_before) ? "n1" : "";
         break;
     case ADAPTER_VERB_PRESERVE:
     case ADAPTER_VERB_INTERRUPT:
@@ -153,7 +171,10 @@ static void answer_act(void)
         res.observed = ADAPTER_OBSERVED_NO;
     } else if (lose_answer) {
         lose_answer = false;
-        (void) snprintf(did + strlen(did), sizeof(did) - strlen(did), "%s? ", adapter_verb_name(action.verb));
+        if (lands)
+            carry_out();
+        else
+            (void) snprintf(did + strlen(did), sizeof(did) - strlen(did), "%s? ", adapter_verb_name(action.verb));
         res.command = ADAPTER_COMMAND_TIMED_OUT;
         res.observed = ADAPTER_OBSERVED_UNKNOWN;
         res.reason = ADAPTER_REASON_UNAVAILABLE;
@@ -951,4 +972,100 @@ Test(orders, a_successor_that_cannot_run_loses_our_exclusions)
     cr_assert_str_eq(did, "preserve constrain release constrain ");
     cr_assert_str_eq(job.excluded_nodes, "");
     expect_status(D(ABANDONED), R(CONSTRAINT_UNSATISFIABLE));
+}
+
+/* As far as the held successor, whose exclusion is commanded and not heard of; then it cannot run. */
+static void lose_a_constrain(bool it_lands)
+{
+    a.bound_ms = 300;
+    give();
+    turn(3);
+    cr_assert_str_eq(did, "preserve ");
+    lose_answer = true;
+    lands = it_lands;
+    turn(1);
+    cr_assert(!lose_answer);
+    did[0] = '\0';
+    job.job.reason = "BadConstraints";
+}
+
+static void wait_status(advisor_v1_Disposition d)
+{
+    for (int64_t end = adv_mono_us() + 20000000; status.disposition != d && adv_mono_us() < end; (void) usleep(1000))
+        turn(1);
+}
+
+Test(orders, what_may_have_landed_is_taken_out_again)
+{
+    lose_a_constrain(true);
+    cr_assert_str_eq(job.excluded_nodes, "n1");
+    wait_status(D(ABANDONED));
+    expect_status(D(ABANDONED), R(CONSTRAINT_UNSATISFIABLE));
+    cr_assert_str_eq(did, "constrain ");
+    cr_assert_str_eq(job.excluded_nodes, "", "the job would wait for ever, on what we excluded");
+}
+
+Test(orders, what_the_user_excluded_before_stays_whatever_lands)
+{
+    job.excluded_nodes = "n1";
+    lose_a_constrain(true);
+    wait_status(D(ABANDONED));
+    expect_status(D(ABANDONED), R(CONSTRAINT_UNSATISFIABLE));
+    cr_assert_str_eq(did, "");
+    cr_assert_str_eq(job.excluded_nodes, "n1");
+}
+
+static void journal_constrain(const char *adds, const char *observed, const char *ours)
+{
+    struct journal_intent in = { .job = "7", .advice = "x", .verb = "constrain", .submit_s = 1100,
+                                 .adds = (char *) (uintptr_t) adds };
+    struct journal_outcome out = { "accepted", .reason = "ok", .excluded = (char *) (uintptr_t) ours };
+    uint64_t seq;
+
+    (void) snprintf(out.observed, sizeof(out.observed), "%s", observed);
+    cr_assert_eq(journal_append_intent(a.journal, &in, adv_wall_us(), &seq, NULL), 0);
+    if (observed[0])
+        cr_assert_eq(journal_append_outcome(a.journal, seq, &out, NULL), 0);
+}
+
+/* What was added before a step of which nothing is known, and what that step would add. */
+Test(orders, ours_is_what_is_known_and_what_may_have_landed_since)
+{
+    static const struct {
+        const char *observed[3];
+        size_t n; /* of n3, n4, n5 and n9 */
+    } t[] = {
+        { { "yes", "unknown", "unknown" }, 3 }, { { "yes", "unknown", "yes" }, 1 },   { { "no", "no", "no" }, 0 },
+        { { "yes", "no", "unknown" }, 2 },      { { "unknown", "no", "unknown" }, 2 }, { { "yes", "no", "no" }, 1 },
+    };
+    static const char *const adds[] = { "n3", "n4", "n5" };
+
+    a.cluster_mode = advisor_v1_Mode_MODE_OFF;
+    a.old_intents_closed = true;
+    for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
+        journal_constrain(NULL, "yes", NULL); /* nothing is ours */
+        for (size_t k = 0; k < 3; k++)
+            journal_constrain(adds[k], t[i].observed[k], strcmp(t[i].observed[k], "yes") == 0 ? "n9" : NULL);
+        hold(JOURNAL_RELEASE, 0);
+        did[0] = '\0';
+        turn(2);
+        cr_assert_str_eq(did, "constrain ");
+        cr_assert_eq(n_exclude_before, t[i].n, "%zu: %zu", i, n_exclude_before);
+        cr_assert_eq(n_exclude, t[i].n, "giving back leaves the list as it is");
+        orders_free(&a);
+    }
+}
+
+Test(orders, exclusions_of_another_job_that_had_the_id_are_not_ours)
+{
+    a.cluster_mode = advisor_v1_Mode_MODE_OFF;
+    journal_constrain("n3", "unknown", NULL);
+    hold(JOURNAL_RELEASE, 0);
+    id_was_reused();
+    struct journal_hold h = *journal_find_hold(a.journal, "7");
+    h.first_submit_s = 5000;
+    cr_assert_eq(journal_append_hold(a.journal, &h, NULL), 0);
+    turn(2);
+    cr_assert_str_eq(did, "constrain ");
+    cr_assert_eq(n_exclude_before, 0);
 }
