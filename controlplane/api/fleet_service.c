@@ -8,11 +8,6 @@
 #include "controlplane/api/find.h"
 #include "controlplane/shapes/shapes.h"
 
-static int by_cluster_name(const void *a, const void *b)
-{
-    return strcmp((*(struct cluster *const *) a)->name, (*(struct cluster *const *) b)->name);
-}
-
 static int get_cluster(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req,
                        struct adv_arena *ar, ProtobufCMessage **ret, struct adv_err *err)
 {
@@ -31,11 +26,9 @@ static int list_clusters(struct api *api, const struct api_caller *caller, const
                          struct adv_arena *ar, ProtobufCMessage **ret, struct adv_err *err)
 {
     const Advisor__V1__ListClustersRequest *q = (const void *) req;
-    struct fleet *f = turn_fleet(api->turn);
-    struct cluster **all;
+    const struct order *all = &turn_fleet(api->turn)->clusters_in_order;
     char after[256];
     uint32_t limit;
-    size_t n = 0;
     int r;
 
     if ((r = api_page_size(q->page_size, &limit, err)) < 0 ||
@@ -43,19 +36,18 @@ static int list_clusters(struct api *api, const struct api_caller *caller, const
         return r;
     REPLY(m, Advisor__V1__ListClustersResponse, advisor__v1__list_clusters_response__init);
     m->clusters = adv_arena_alloc(ar, limit * sizeof(*m->clusters));
-    all = adv_arena_alloc(ar, (HASH_COUNT(f->clusters) + 1) * sizeof(struct cluster *));
-    if (!m->clusters || !all)
+    if (!m->clusters)
         return -ADV_RESOURCE_EXHAUSTED;
-    for (struct cluster *c = f->clusters; c; c = c->hh.next)
-        if (strcmp(c->name, after) > 0 && api_may_see_cluster(caller, c->name))
-            all[n++] = c;
-    qsort(all, n, sizeof(struct cluster *), by_cluster_name);
-    while (m->n_clusters < n && m->n_clusters < limit) {
-        m->clusters[m->n_clusters] = shape_cluster(ar, all[m->n_clusters]);
-        m->n_clusters++;
+    for (const struct order_node *o = order_after(all, after); o; o = order_after(all, o->key)) {
+        if (!api_may_see_cluster(caller, o->key))
+            continue;
+        if (m->n_clusters == limit) {
+            m->next_page_token = token_page(ar, "clusters", after);
+            break;
+        }
+        m->clusters[m->n_clusters++] = shape_cluster(ar, ADV_CONTAINER_OF(o, struct cluster, by_name));
+        (void) snprintf(after, sizeof(after), "%s", o->key);
     }
-    if (n > limit)
-        m->next_page_token = token_page(ar, "clusters", all[limit - 1]->name);
     return 0;
 }
 

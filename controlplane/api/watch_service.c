@@ -428,13 +428,15 @@ static bool collect_entries(struct api *api, struct watch *w, const struct clust
 /* The next one by name that the watch is about. */
 static struct cluster *next_cluster(const struct fleet *f, const struct watch *w)
 {
-    struct cluster *best = NULL;
+    const struct order *all = &f->clusters_in_order;
+    const struct order_node *o;
 
-    for (struct cluster *c = f->clusters; c; c = c->hh.next)
-        if (strcmp(c->name, w->at_cluster) > 0 && (!w->cluster[0] || adv_streq(w->cluster, c->name)) &&
-            (!best || strcmp(c->name, best->name) < 0) && api_may_see_cluster(&w->call->caller, c->name))
-            best = c;
-    return best;
+    if (*w->cluster) /* the only one */
+        return *w->at_cluster ? NULL : fleet_find_cluster(f, w->cluster);
+    for (o = order_after(all, w->at_cluster); o; o = order_after(all, o->key))
+        if (api_may_see_cluster(&w->call->caller, o->key))
+            return ADV_CONTAINER_OF(o, struct cluster, by_name);
+    return NULL;
 }
 
 static bool collect_nodes(struct watch *w, const struct cluster *c)

@@ -7,20 +7,8 @@
 
 #include "controlplane/api/find.h"
 #include "controlplane/api/workflow_name.h"
+#include "controlplane/domain/workflows.h"
 #include "controlplane/shapes/shapes.h"
-
-static int by_name(const void *a, const void *b)
-{
-    const struct job *x = *(struct job *const *) a, *y = *(struct job *const *) b;
-    int r = strcmp(x->workflow, y->workflow);
-
-    return r ? r : strcmp(x->cluster->name, y->cluster->name);
-}
-
-static bool same(const struct job *a, const struct job *b)
-{
-    return by_name(&a, &b) == 0;
-}
 
 static void count_job(Advisor__V1__Workflow *w, const struct job *j)
 {
@@ -38,20 +26,29 @@ static void count_job(Advisor__V1__Workflow *w, const struct job *j)
     w->restarts += j->n_attempts ? j->attempts[j->n_attempts - 1]->index : 0;
 }
 
-/* Of the @n jobs at @v, which all name it. */
-static Advisor__V1__Workflow *shape_workflow(struct adv_arena *ar, struct job *const *v, size_t n)
+/* The first of its jobs from @j on that @caller may see; NULL: none. */
+static struct job *visible(const struct api_caller *caller, struct job *j)
 {
-    Advisor__V1__Workflow *w = adv_arena_alloc(ar, sizeof(*w));
+    while (j && !api_may_see_job(caller, j))
+        j = j->workflow_next;
+    return j;
+}
+
+/* As @caller sees it; NULL: no memory, or there is nothing to see. */
+static Advisor__V1__Workflow *shape_workflow(struct adv_arena *ar, const struct api_caller *caller, const struct workflow *from)
+{
+    struct job *j = visible(caller, from->jobs);
+    Advisor__V1__Workflow *w = j ? adv_arena_alloc(ar, sizeof(*w)) : NULL;
     int64_t first = 0, last = 0;
 
     if (!w)
         return NULL;
     advisor__v1__workflow__init(w);
-    w->name = workflow_name(ar, v[0]->cluster->name, v[0]->workflow);
-    w->workflow = v[0]->workflow;
-    for (size_t i = 0; i < n; i++) {
-        int64_t at = v[i]->incarnation_unix ? v[i]->incarnation_unix : v[i]->submit_unix;
-        count_job(w, v[i]);
+    w->name = workflow_name(ar, from->cluster->name, from->name);
+    w->workflow = from->name;
+    for (; j; j = visible(caller, j->workflow_next)) {
+        int64_t at = j->incarnation_unix ? j->incarnation_unix : j->submit_unix;
+        count_job(w, j);
         first = at && (!first || at < first) ? at : first;
         last = at > last ? at : last;
     }
@@ -60,33 +57,15 @@ static Advisor__V1__Workflow *shape_workflow(struct adv_arena *ar, struct job *c
     return adv_arena_exhausted(ar) ? NULL : w;
 }
 
-struct job_list {
-    struct job **v;
-    size_t n;
-};
-
-/* All jobs that name a workflow and that @caller may see, by its name, then cluster. */
-static int list_named(struct api *api, const struct api_caller *caller, const struct cluster *only, struct adv_arena *ar,
-                      struct job_list *ret, struct adv_err *err)
+/* The first after that place of which @caller may see a job. */
+static struct workflow *next_visible(struct api *api, const struct api_caller *caller, const struct cluster *only,
+                                     const char *name, const char *cluster)
 {
-    size_t n = 0;
+    struct workflow *w = workflow_after(turn_fleet(api->turn), only, name, cluster);
 
-    *ret = (struct job_list) { 0 };
-    for (int fill = 0; fill < 2; fill++) {
-        for (struct cluster *c = turn_fleet(api->turn)->clusters; c; c = c->hh.next)
-            for (struct job *j = !only || c == only ? c->jobs_by_uid : NULL; j; j = j->hh_uid.next) {
-                if (!*str_or(j->workflow) || !api_may_see_job(caller, j))
-                    continue;
-                if (fill)
-                    ret->v[ret->n++] = j;
-                else
-                    n++;
-            }
-        if (!fill && !(ret->v = adv_arena_alloc(ar, (n + 1) * sizeof(*ret->v))))
-            return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory");
-    }
-    qsort(ret->v, ret->n, sizeof(*ret->v), by_name);
-    return 0;
+    while (w && (!api_may_see_cluster(caller, w->cluster->name) || !visible(caller, w->jobs)))
+        w = workflow_after(turn_fleet(api->turn), only, w->name, w->cluster->name);
+    return w;
 }
 
 static int get_workflow(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req, struct adv_arena *ar,
@@ -95,8 +74,7 @@ static int get_workflow(struct api *api, const struct api_caller *caller, const 
     const Advisor__V1__GetWorkflowRequest *q = (const void *) req;
     char cluster[65], workflow[WORKFLOW_MAX + 1], parent[80];
     struct cluster *c = NULL;
-    struct job_list jobs;
-    size_t from = 0, to;
+    const struct workflow *w;
     int r;
 
     if (!*q->name && !*q->workflow) {
@@ -109,18 +87,14 @@ static int get_workflow(struct api *api, const struct api_caller *caller, const 
         return adv_err_field(err, "name");
     }
     (void) snprintf(parent, sizeof(parent), "clusters/%s", *q->name ? cluster : "");
-    if ((r = api_find_parent(api, caller, *q->name ? parent : q->parent, &c, NULL, err)) < 0 ||
-        (r = list_named(api, caller, c, ar, &jobs, err)) < 0)
+    if ((r = api_find_parent(api, caller, *q->name ? parent : q->parent, &c, NULL, err)) < 0)
         return r;
-    while (from < jobs.n && !adv_streq(jobs.v[from]->workflow, *q->name ? workflow : q->workflow))
-        from++;
-    for (to = from; to < jobs.n && same(jobs.v[from], jobs.v[to]);)
-        to++;
-    if (from == to)
+    w = workflow_find(c, *q->name ? workflow : q->workflow);
+    if (!w || !visible(caller, w->jobs))
         return adv_err_set_reason(err, ADV_NOT_FOUND, "WORKFLOW_NOT_FOUND", "cluster %s: no job names that workflow", c->name);
     REPLY(m, Advisor__V1__GetWorkflowResponse, advisor__v1__get_workflow_response__init);
-    m->workflow = shape_workflow(ar, jobs.v + from, to - from);
-    return 0;
+    m->workflow = shape_workflow(ar, caller, w);
+    return m->workflow ? 0 : -ADV_RESOURCE_EXHAUSTED;
 }
 
 static int list_workflows(struct api *api, const struct api_caller *caller, const ProtobufCMessage *req, struct adv_arena *ar,
@@ -129,7 +103,7 @@ static int list_workflows(struct api *api, const struct api_caller *caller, cons
     const Advisor__V1__ListWorkflowsRequest *q = (const void *) req;
     char after[WORKFLOW_NAME_SIZE], cluster[65] = "", workflow[WORKFLOW_MAX + 1] = "";
     struct cluster *c = NULL;
-    struct job_list jobs;
+    const struct workflow *w;
     uint32_t limit;
     bool all;
     int r;
@@ -141,23 +115,16 @@ static int list_workflows(struct api *api, const struct api_caller *caller, cons
         (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "PAGE_TOKEN_INVALID", "page_token is not one of this list");
         return adv_err_field(err, "page_token");
     }
-    if ((r = list_named(api, caller, c, ar, &jobs, err)) < 0)
-        return r;
     REPLY(m, Advisor__V1__ListWorkflowsResponse, advisor__v1__list_workflows_response__init);
     m->workflows = adv_arena_alloc(ar, limit * sizeof(*m->workflows));
     if (!m->workflows)
         return -ADV_RESOURCE_EXHAUSTED;
-    for (size_t i = 0, k; i < jobs.n; i = k) {
-        int past = strcmp(jobs.v[i]->workflow, workflow);
-        for (k = i; k < jobs.n && same(jobs.v[i], jobs.v[k]);)
-            k++;
-        if (*after && (past < 0 || (past == 0 && strcmp(jobs.v[i]->cluster->name, cluster) <= 0)))
-            continue;
+    for (w = next_visible(api, caller, c, workflow, cluster); w; w = next_visible(api, caller, c, w->name, w->cluster->name)) {
         if (m->n_workflows == limit) {
             m->next_page_token = token_page(ar, "workflows", m->workflows[limit - 1]->name);
             break;
         }
-        if (!(m->workflows[m->n_workflows] = shape_workflow(ar, jobs.v + i, k - i)))
+        if (!(m->workflows[m->n_workflows] = shape_workflow(ar, caller, w)))
             return -ADV_RESOURCE_EXHAUSTED;
         m->n_workflows++;
     }

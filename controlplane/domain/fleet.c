@@ -125,6 +125,7 @@ static int apply_create(struct fleet *f, struct intents *in, struct event *ev, s
         cluster_free(c);
         return 0;
     }
+    order_add(&f->clusters_in_order, &c->by_name, c->name);
     fleet_touch_cluster(in, c);
     fleet_audit(in, c, ev, 0, "cluster.create", cluster_resource_name(c, name), "mode observe");
     return 0;
@@ -354,7 +355,7 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
         fleet_apply_retention(f, in, c, ev);
         break;
     case EV_FORGET:
-        r = fleet_apply_forget(in, c, ev, err);
+        r = fleet_apply_forget(f, in, c, ev, err);
         break;
     case EV_TICK:
         tick(f, in, ev);

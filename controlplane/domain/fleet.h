@@ -29,8 +29,12 @@ struct fleet_config {
 /* Where fleet-wide things stand: a cluster by form only, with an audit chain and an owner, in no list. */
 #define FLEET_CLUSTER "_fleet"
 
+RB_HEAD(workflows, workflow); /* workflows.h */
+
 struct fleet {
     struct cluster *clusters;
+    struct order clusters_in_order; /* the same, by name */
+    struct workflows workflows_in_order;
     struct cluster *global; /* FLEET_CLUSTER; never NULL */
     struct fleet_config cfg;
     struct attempt **judge;     /* heap: attempts with judge_at_us, the soonest first */
@@ -559,7 +563,7 @@ void fleet_load_evidence(struct attempt *a, struct evidence *e);                
 void fleet_load_done(struct fleet *f, bool own_all, int64_t now_us, int64_t mono_us);
 
 /* Following what another replica wrote to a cluster that is not owned here. */
-void fleet_unlink_job(struct cluster *c, struct job *j); /* off the tables; the caller's, with all below it */
+void fleet_unlink_job(struct fleet *f, struct cluster *c, struct job *j); /* off the tables; the caller's, with all below it */
 void fleet_forget_job(struct fleet *f, struct cluster *c, const char *uid);
 void fleet_forget_node(struct cluster *c, const char *name);
 void fleet_forget_of_attempt(struct attempt *a, enum resource_kind kind, const char *key); /* anomaly, advice, action,

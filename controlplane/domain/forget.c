@@ -181,7 +181,7 @@ void fleet_apply_retention(struct fleet *f, struct intents *in, struct cluster *
 
 /* ---- a user ------------------------------------------------------------------------------------------------------ */
 
-static void forget_job(struct intents *in, struct job *j)
+static void forget_job(struct fleet *f, struct intents *in, struct job *j)
 {
     struct evidence *e;
     char name[RESOURCE_NAME_MAX];
@@ -192,7 +192,7 @@ static void forget_job(struct intents *in, struct job *j)
     (void) str_set(in, &j->comment_error, NULL);
     (void) str_set(in, &j->progress, NULL);
     (void) str_set(in, &j->stdout_path, NULL);
-    (void) str_set(in, &j->workflow, NULL);
+    fleet_set_workflow(f, in, j, NULL);
     j->uid_number = 0;
     fleet_touch_job(in, j);
     for (uint32_t i = 0; i < j->n_attempts; i++) {
@@ -217,7 +217,7 @@ static void forget_job(struct intents *in, struct job *j)
     fleet_audit_erase(in, j->cluster, job_resource_name(j, name));
 }
 
-int fleet_apply_forget(struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err)
+int fleet_apply_forget(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err)
 {
     size_t begun = in->n;
     char name[RESOURCE_NAME_MAX];
@@ -237,7 +237,7 @@ int fleet_apply_forget(struct intents *in, struct cluster *c, struct event *ev, 
         } else if (in->n - begun >= ev->u.forget.limit) {
             ev->u.forget.ret_more = true;
         } else {
-            forget_job(in, j);
+            forget_job(f, in, j);
             ev->u.forget.ret_forgotten++;
             if (!j->gone) { /* an agent that comes back must not find that all is as it was */
                 fleet_job_set_hash(c, j, true, 0);

@@ -35,6 +35,12 @@ void fleet_audit_erase(struct intents *in, struct cluster *c, const char *subjec
 /* Removes events up to that one. */
 void fleet_audit_cut(struct intents *in, struct cluster *c, uint64_t through_seq);
 
+/* workflows.c */
+/* To where job.workflow says. Errors: -ADV_RESOURCE_EXHAUSTED (it is in none). */
+int fleet_workflow_join(struct fleet *f, struct job *j);
+void fleet_workflow_leave(struct fleet *f, struct job *j);
+void fleet_set_workflow(struct fleet *f, struct intents *in, struct job *j, const char *name);
+
 /* fleet.c */
 struct attempt *fleet_last_attempt(const struct job *j);
 bool fleet_is_last(const struct attempt *a);
@@ -172,7 +178,7 @@ int fleet_apply_audit_cut(struct fleet *f, struct intents *in, struct cluster *c
 void fleet_apply_retention(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev);
 /* With all below it; for good. */
 void fleet_drop_job(struct fleet *f, struct intents *in, struct job *j);
-int fleet_apply_forget(struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err);
+int fleet_apply_forget(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err);
 
 /* people.c */
 int fleet_apply_approval(struct intents *in, struct cluster *c, const struct event *ev, struct adv_err *err);

@@ -46,20 +46,26 @@ int fleet_load_cluster(struct fleet *f, struct cluster *c)
         return 0;
     }
     HASH_ADD_KEYPTR(hh, f->clusters, c->name, strlen(c->name), c);
-    return c->hh.tbl ? 0 : -ADV_RESOURCE_EXHAUSTED;
+    if (!c->hh.tbl)
+        return -ADV_RESOURCE_EXHAUSTED;
+    order_add(&f->clusters_in_order, &c->by_name, c->name);
+    return 0;
 }
 
 int fleet_load_job(struct fleet *f, struct cluster *c, struct job *j)
 {
     struct job *old;
 
-    (void) f;
     if (!j->uid || !j->job_id || fleet_find_job_uid(c, j->uid))
         return -ADV_DATA_LOSS;
     j->cluster = c;
-    HASH_ADD_KEYPTR(hh_uid, c->jobs_by_uid, j->uid, strlen(j->uid), j);
-    if (!j->hh_uid.tbl)
+    if (fleet_workflow_join(f, j) < 0)
         return -ADV_RESOURCE_EXHAUSTED;
+    HASH_ADD_KEYPTR(hh_uid, c->jobs_by_uid, j->uid, strlen(j->uid), j);
+    if (!j->hh_uid.tbl) {
+        fleet_workflow_leave(f, j);
+        return -ADV_RESOURCE_EXHAUSTED;
+    }
     old = fleet_find_job(c, j->job_id);
     if (old && strcmp(old->uid, j->uid) < 0) {
         HASH_DELETE(hh_id, c->jobs_by_id, old);
@@ -69,6 +75,7 @@ int fleet_load_job(struct fleet *f, struct cluster *c, struct job *j)
         HASH_ADD_KEYPTR(hh_id, c->jobs_by_id, j->job_id, strlen(j->job_id), j);
         if (!j->hh_id.tbl) { /* the caller frees it */
             HASH_DELETE(hh_uid, c->jobs_by_uid, j);
+            fleet_workflow_leave(f, j);
             return -ADV_RESOURCE_EXHAUSTED;
         }
     }
@@ -239,8 +246,9 @@ void fleet_load_done(struct fleet *f, bool own_all, int64_t now_us, int64_t mono
 
 /* ---- following -------------------------------------------------------------------------------------------------- */
 
-void fleet_unlink_job(struct cluster *c, struct job *j)
+void fleet_unlink_job(struct fleet *f, struct cluster *c, struct job *j)
 {
+    fleet_workflow_leave(f, j);
     HASH_DELETE(hh_uid, c->jobs_by_uid, j);
     order_remove(&c->jobs_in_order, &j->by_uid);
     if (fleet_find_job(c, j->job_id) == j)
@@ -264,7 +272,7 @@ void fleet_forget_job(struct fleet *f, struct cluster *c, const char *uid)
             fleet_advice_close(j->attempts[i]->advice);
         c->n_attempts--;
     }
-    fleet_unlink_job(c, j);
+    fleet_unlink_job(f, c, j);
     job_free(j);
 }
 

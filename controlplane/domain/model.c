@@ -8,6 +8,7 @@
 #include <utlist.h>
 
 #include "common/num.h"
+#include "controlplane/domain/workflows.h"
 
 int epoch_cmp(struct epoch a, struct epoch b)
 {
@@ -627,8 +628,17 @@ void job_free(struct job *j)
     free(j);
 }
 
+void workflow_free(struct workflow *w)
+{
+    if (!w)
+        return;
+    free(w->name);
+    free(w);
+}
+
 void cluster_free(struct cluster *c)
 {
+    struct order_node *o;
     struct job *j, *j_next;
     struct node *n, *n_next;
     struct entry *e, *e_next;
@@ -638,6 +648,10 @@ void cluster_free(struct cluster *c)
     if (!c)
         return;
     HASH_CLEAR(hh_id, c->jobs_by_id);
+    while ((o = order_after(&c->workflows_in_order, ""))) {
+        order_remove(&c->workflows_in_order, o);
+        workflow_free(ADV_CONTAINER_OF(o, struct workflow, by_name));
+    }
     HASH_ITER(hh_uid, c->jobs_by_uid, j, j_next) {
         HASH_DELETE(hh_uid, c->jobs_by_uid, j);
         job_free(j);

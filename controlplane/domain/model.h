@@ -501,6 +501,8 @@ struct job {
     uint64_t revision;
     bool dirty;
     struct order_node by_uid; /* cluster->jobs_in_order */
+    struct workflow *in_workflow; /* the one that it names; NULL: none */
+    struct job *workflow_prev, *workflow_next;
     UT_hash_handle hh_uid; /* cluster->jobs_by_uid */
     UT_hash_handle hh_id;  /* cluster->jobs_by_id: newest submission of an id */
 };
@@ -542,6 +544,8 @@ struct cluster {
     struct job *jobs_by_id;
     struct order jobs_in_order;  /* the same, by uid: by the time when they were first seen */
     struct order nodes_in_order; /* by name */
+    struct order workflows_in_order; /* workflows.h, by name */
+    struct order_node by_name;       /* fleet->clusters_in_order */
     struct advice *open_advice;
     struct attempt *judged; /* runtime: attempts that wait to be judged */
     struct entry *entries[RESOURCE_KIND_END_]; /* by kind, then by uid */
@@ -667,6 +671,7 @@ void action_free(struct action *a);
 void evidence_free(struct evidence *e);
 void attempt_free(struct attempt *a); /* with all below it */
 void job_free(struct job *j);
+void workflow_free(struct workflow *w); /* its jobs are left as they are */
 void cluster_free(struct cluster *c);
 
 #endif

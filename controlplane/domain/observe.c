@@ -162,7 +162,7 @@ static void job_take_detail(struct fleet *f, struct intents *in, struct job *j, 
     j->opt_mode = (enum adv_mode) opts.mode;
     j->max_restarts = opts.max_restarts;
     (void) str_set(in, &j->policy, opts.policy);
-    (void) str_set(in, &j->workflow, opts.workflow);
+    fleet_set_workflow(f, in, j, opts.workflow);
     (void) str_set(in, &j->comment_error, opts.error);
     if (a && a->advice)
         fleet_advice_lower(in, a->advice, ev);

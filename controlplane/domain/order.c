@@ -36,6 +36,13 @@ void order_remove(struct order *o, struct order_node *n)
     n->key = NULL;
 }
 
+struct order_node *order_find(const struct order *o, const char *key)
+{
+    struct order_node at = { .key = key };
+
+    return order_RB_FIND(plain(o), &at);
+}
+
 struct order_node *order_after(const struct order *o, const char *key)
 {
     struct order_node at = { .key = key }, *n = order_RB_NFIND(plain(o), &at);

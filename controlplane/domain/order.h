@@ -20,6 +20,8 @@ void order_add(struct order *o, struct order_node *n, const char *key);
 /* Does nothing when it is in none. */
 void order_remove(struct order *o, struct order_node *n);
 
+/* NULL: none has that key. */
+struct order_node *order_find(const struct order *o, const char *key);
 /* The first whose key is above @key; the first of all for "". NULL: none. */
 struct order_node *order_after(const struct order *o, const char *key);
 /* The last whose key is below @key; the last of all for "". NULL: none. */

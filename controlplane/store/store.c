@@ -287,7 +287,7 @@ static int follow_job(struct fleet *f, struct cluster *c, const struct store_cha
 
     if (!j)
         return load_job(f, c, ch->record, ch->len);
-    fleet_unlink_job(c, j);
+    fleet_unlink_job(f, c, j);
     codec_reset(RESOURCE_JOB, j);
     r = codec_decode(RESOURCE_JOB, ch->record, ch->len, j);
     if (r == 0)

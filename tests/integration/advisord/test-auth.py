@@ -105,10 +105,11 @@ for name in ("dev", "prod-1", "prod-2"):
 w.ready()
 
 
-def job(job_id, hash_, user, account):
+def job(job_id, hash_, user, account, workflow=""):
     return api.JobObservation(job_id=job_id, state=api.JOB_STATE_RUNNING, state_raw="RUNNING", batch=True, requeueable=True,
                               submit_unix=1000, user=user, account=account, partition="main", nodes="n1", detail_known=True,
-                              name=b"train", comment=b"{}", hash=hash_)
+                              name=b"train", hash=hash_,
+                              comment=b'{"advisor":{"workflow":"%s"}}' % workflow.encode() if workflow else b"{}")
 
 
 def agent_with_jobs(cluster, *jobs):
@@ -203,8 +204,9 @@ def an_agent_needs_its_certificate():
 
 @case
 def bindings_limit_what_is_seen_and_done():
-    agents = [agent_with_jobs("prod-1", job("1", 1, "joe", "ml-a"), job("2", 2, "ann", "ml-b"), job("3", 3, "ann", "hr")),
-              agent_with_jobs("dev", job("9", 9, "joe", "ml-a"))]
+    agents = [agent_with_jobs("prod-1", job("1", 1, "joe", "ml-a", "both"), job("2", 2, "ann", "ml-b", "ml"),
+                              job("3", 3, "ann", "hr", "both")),
+              agent_with_jobs("dev", job("9", 9, "joe", "ml-a", "both"))]
     sre, ml = w.token("s", groups=["sre", "other"]), w.token("m", groups="ml")
     joe = w.token("joe", preferred_username="joe")
     audit = w.token("a", email="x@audit.test", email_verified=True)
@@ -216,6 +218,23 @@ def bindings_limit_what_is_seen_and_done():
     assert w.clusters(sre) == ["prod-1", "prod-2"] and w.clusters(ml) == ["prod-1"] and w.clusters(joe) == ["prod-1"]
     assert list_jobs(sre) == ["1", "2", "3"] and list_jobs(ml) == ["1", "2"] and list_jobs(joe) == ["1"]
     assert list_jobs(audit) == ["1", "2", "3", "9"]
+    # of a workflow what may be seen counts, and where that is nothing there is none, nor another page of it
+    def flows(token, parent="clusters/-"):
+        out, page = [], ""
+        while True:
+            r = jobs.ListWorkflows(api.ListWorkflowsRequest(parent=parent, page_size=1, page_token=page), timeout=10,
+                                   metadata=bearer(token))
+            out += [(f.name.removeprefix("clusters/"), f.jobs) for f in r.workflows]
+            assert r.workflows or not page, "a page of nothing"
+            page = r.next_page_token
+            if not page:
+                return out
+    prod, dev = "prod-1/workflows/", "dev/workflows/"
+    assert flows(audit) == [(dev + "both", 1), (prod + "both", 2), (prod + "ml", 1)], flows(audit)
+    assert flows(sre) == [(prod + "both", 2), (prod + "ml", 1)] == flows(sre, "clusters/prod-1"), flows(sre)
+    assert flows(ml) == [(prod + "both", 1), (prod + "ml", 1)] and flows(joe) == [(prod + "both", 1)], (flows(ml), flows(joe))
+    refused(lambda: jobs.GetWorkflow(api.GetWorkflowRequest(name="clusters/" + prod + "ml"), timeout=10, metadata=bearer(joe)),
+            S.NOT_FOUND, "WORKFLOW_NOT_FOUND")
     # what may not be seen does not exist
     assert get(ml, name["2"]).user == "ann"
     for token, n in ((ml, "3"), (joe, "2"), (joe, "3"), (sre, "9"), (ml, "9"), (joe, "9")):
