@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "common/json.h"
+#include "common/redact.h"
 #include "controlplane/replay/replay.h"
 #include "ctl/commands.h"
 #include "ctl/text.h"
@@ -241,6 +242,11 @@ static enum ctl_exit test_file(struct test *t)
     if (slurp(t->file, &log, &err) < 0)
         return refused(err.msg);
     t->steps = as_json ? json_array() : NULL;
+    if (log.len) { /* as the agent sends it */
+        struct adv_redact redact = { .mask = '*' };
+        size_t done = adv_redact(&redact, (uint8_t *) log.data, log.len);
+        adv_redact_rest(&redact, (uint8_t *) log.data + done, log.len - done);
+    }
     rc = replay_run(&t->opt, log.data ? log.data : "", log.len, &v, &err);
     if (rc < 0) {
         json_decref(t->steps);

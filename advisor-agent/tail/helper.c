@@ -12,6 +12,9 @@
  * followed (people link their outputs), since it leads to nothing that the user could not read; the
  * owner check keeps readable files of others, such as /etc/passwd, out of the logs.
  *
+ * Secrets are covered here, so that they never leave the user's rights (common/redact.h). A token that may go on is held back:
+ * the file itself keeps it, and it is read again with what comes behind it, or shown on the safe side after HOLD_MS.
+ *
  * Reading stops without credit. A file on a dead mount may hang this process in the kernel: the id
  * stands in a page shared with the agent, which kills us and goes on without that file. */
 
@@ -38,6 +41,7 @@
 
 #include "advisor-agent/tail/frame.h"
 #include "common/failpoint.h"
+#include "common/redact.h"
 
 #define EXIT_REFUSED 77
 #define NO_GROUP     65534u
@@ -46,6 +50,8 @@
 #define TICK_MS      1000
 #define LOCAL_MS     2000 /* look without an inotify event */
 #define NETWORK_MS   250  /* others' writes cause no event there */
+#define HOLD_MS      1000 /* no line waits longer for its end */
+#define WARM_BYTES   8192 /* read before a start, to know whether it lies in a secret: more than a usual private key */
 #define RETRY_MS     1000 /* a file that is not there or not readable */
 
 struct file {
@@ -56,6 +62,9 @@ struct file {
     dev_t dev;
     ino_t ino;
     uint64_t offset;
+    size_t back; /* bytes before offset that were sent and belong to a token that was not over */
+    struct adv_redact redact; /* as it is at offset - back */
+    int64_t held_ms; /* since when a token has been held back; 0: none is */
     uint64_t max_lag;
     uint64_t born_after_s; /* at the first open: what an older file holds is not the attempt's */
     int64_t waits_ms; /* since when bytes have been unread for want of credit; 0: none */
@@ -244,6 +253,26 @@ static bool is_network(int fd)
     return false;
 }
 
+/* Reading goes on at @offset: whether a secret is under way there is told by what stands before it. */
+static void begin_at(struct file *f, uint64_t offset)
+{
+    uint64_t from = offset > WARM_BYTES ? offset - WARM_BYTES : 0;
+    uint8_t *text = frame + TAIL_FRAME_HEAD; /* nothing is being sent */
+    ssize_t n = 0;
+
+    f->redact = (struct adv_redact) { .mask = '*' };
+    f->offset = offset;
+    f->back = 0;
+    f->held_ms = 0;
+    if (offset == 0)
+        return;
+    touch(f);
+    n = pread(f->fd, text, (size_t) (offset - from), (off_t) from);
+    touch(NULL);
+    if (n == (ssize_t) (offset - from))
+        f->back = (size_t) n - adv_redact(&f->redact, text, (size_t) n);
+}
+
 /* 0: the file system does not tell. */
 static int64_t born_s(int fd)
 {
@@ -293,7 +322,7 @@ static void open_file(struct file *f, uint64_t offset)
     f->fd = fd;
     f->dev = st.st_dev;
     f->ino = st.st_ino;
-    f->offset = offset == TAIL_OFFSET_END ? (uint64_t) st.st_size : offset;
+    begin_at(f, offset == TAIL_OFFSET_END ? (uint64_t) st.st_size : offset);
     f->ready = true;
     f->rotated = false;
     f->error[0] = '\0';
@@ -333,11 +362,11 @@ static void look(struct file *f)
     }
     uint64_t size = st.st_size > 0 ? (uint64_t) st.st_size : 0;
     if (size < f->offset) {
-        f->offset = 0;
+        begin_at(f, 0);
         send_frame(TAIL_FRAME_TRUNCATED, f->id, 0);
     }
     if (f->max_lag && size - f->offset > f->max_lag)
-        f->offset = size - f->max_lag / 2;
+        begin_at(f, size - f->max_lag / 2);
     f->ready = size > f->offset;
     touch(f);
     r = stat(f->path, &st);
@@ -367,24 +396,49 @@ static void count_wait(struct file *f, int64_t now)
     send_frame(TAIL_FRAME_BEHIND, f->id, 0);
 }
 
+/* Sends what was read behind the offset, of @n bytes from offset - back on, as far as it may go. @all: there is no credit for more.
+ * Returns true if something was sent. */
+static bool send_some(struct file *f, uint8_t *text, size_t n, bool all)
+{
+    uint64_t from = f->offset - f->back;
+    size_t back = f->back, judged = adv_redact(&f->redact, text, n), send;
+    int64_t now = now_ms();
+
+    if (judged <= back && !all && (!f->held_ms || now - f->held_ms < HOLD_MS)) {
+        f->back = back - judged;
+        if (!f->held_ms)
+            f->held_ms = now;
+        if (f->due_ms > f->held_ms + HOLD_MS)
+            f->due_ms = f->held_ms + HOLD_MS;
+        f->ready = false;
+        return false;
+    }
+    send = judged > back ? judged - back : n - back;
+    if (judged <= back)
+        adv_redact_rest(&f->redact, text + judged, n - judged);
+    memmove(text, text + back, send);
+    tail_put(frame + TAIL_FRAME_HEAD, 8, f->offset);
+    send_frame(TAIL_FRAME_DATA, f->id, 8 + send);
+    f->offset += send;
+    f->back = (size_t) (f->offset - from) - judged;
+    f->held_ms = 0;
+    credit -= (uint32_t) send;
+    return true;
+}
+
 /* Sends at most one chunk. Returns true if something was sent. */
 static bool read_some(struct file *f)
 {
-    size_t want = credit < TAIL_DATA_MAX ? credit : TAIL_DATA_MAX;
+    size_t want = f->back + credit < TAIL_DATA_MAX ? f->back + credit : TAIL_DATA_MAX;
     ssize_t n;
 
-    if (f->fd < 0 || !f->ready || want == 0)
+    if (f->fd < 0 || !f->ready || credit == 0)
         return false;
     touch(f);
-    n = pread(f->fd, frame + TAIL_FRAME_HEAD + 8, want, (off_t) f->offset);
+    n = pread(f->fd, frame + TAIL_FRAME_HEAD + 8, want, (off_t) (f->offset - f->back));
     touch(NULL);
-    if (n > 0) {
-        tail_put(frame + TAIL_FRAME_HEAD, 8, f->offset);
-        send_frame(TAIL_FRAME_DATA, f->id, 8 + (size_t) n);
-        f->offset += (uint64_t) n;
-        credit -= (uint32_t) n;
-        return true;
-    }
+    if (n > (ssize_t) f->back)
+        return send_some(f, frame + TAIL_FRAME_HEAD + 8, (size_t) n, (size_t) n == want);
     f->ready = false;
     if (n < 0 && errno != EAGAIN && errno != EINTR) {
         tell_error(f, strerror(errno));

@@ -59,7 +59,6 @@ struct engine {
     size_t n_rules;
     pcre2_match_data *data;
     pcre2_match_context *context;
-    struct redact *redact;
     uint64_t limit_hits;
 
     /* the block at hand */
@@ -74,7 +73,7 @@ struct engine {
     uint16_t line_rules[WATCHER_RULES_MAX];
 
     char work[ENGINE_WORK_SIZE];
-    char excerpt[2 * EXCERPT_GUARD + 1024];
+    char excerpt[2 * EXCERPT_GUARD + 1024 + 1]; /* redact_text() wants one more */
 };
 
 static const char *const capture_names[ENGINE_N_CAPTURES] = { "step",       "total", "rank",
@@ -246,8 +245,6 @@ int engine_new(const struct watcher_rule *rules, size_t n_rules, struct engine *
     e->context = pcre2_match_context_create(NULL);
     if (!e->rules || !e->seen || !e->hits || !e->data || !e->context)
         rc = no_memory(err);
-    if (rc == 0)
-        rc = redact_new(&e->redact, err);
     for (size_t i = 0; i < n_rules && rc == 0; i++)
         rc = compile_rule(&e->rules[i], &rules[i], err);
     if (rc == 0)
@@ -275,7 +272,6 @@ struct engine *engine_free(struct engine *e)
     }
     pcre2_match_data_free(e->data);
     pcre2_match_context_free(e->context);
-    (void) redact_free(e->redact);
     free(e->rules);
     free(e->seen);
     free(e->hits);
@@ -435,10 +431,10 @@ size_t engine_excerpt(struct engine *e, const char *line, size_t len, size_t sta
     while (show > 0 && show < start && ((unsigned char) line[show] & 0xc0) == 0x80)
         show++; /* not inside a character */
     from = show > EXCERPT_GUARD ? show - EXCERPT_GUARD : 0;
-    to = len - from > sizeof(e->excerpt) ? from + sizeof(e->excerpt) : len;
+    to = len - from > sizeof(e->excerpt) - 1 ? from + sizeof(e->excerpt) - 1 : len;
     memcpy(e->excerpt, line + from, to - from);
     mark = show - from;
-    n = redact_text(e->redact, e->excerpt, to - from, &mark);
+    n = redact_text(e->excerpt, to - from, to == len, &mark);
     return adv_utf8_lossy_buf(dst, cap, e->excerpt + mark, n - mark);
 }
 

@@ -3,7 +3,7 @@
 #define ADV_WATCHER_ENGINE_H
 
 /* Matching: one Hyperscan database finds which rules speak of which line, PCRE2 then confirms on that one line and
- * captures. hs.h and pcre2.h stay in engine.c and redact.c. Used by this folder alone.
+ * captures. hs.h and pcre2.h stay in engine.c. Used by this folder alone.
  * Thread: one. Blocks: engine_new() takes up to a second. */
 
 #include <stdint.h>

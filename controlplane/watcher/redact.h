@@ -2,18 +2,15 @@
 #ifndef ADV_WATCHER_REDACT_H
 #define ADV_WATCHER_REDACT_H
 
-/* Takes secrets out of text before anything of it is kept. Thread: one owner. Used by this folder alone. */
+/* Takes secrets out of text before anything of it is kept. Agents do it at the source (advisor-agent/tail); what comes from
+ * elsewhere, or from an older agent, is covered here. Thread: any. Used by this folder alone. */
 
-#include "common/err.h"
+#include <stdbool.h>
+#include <stddef.h>
 
-struct redact;
-
-/* Errors: -ADV_RESOURCE_EXHAUSTED. */
-adv_must_check int redact_new(struct redact **ret, struct adv_err *err);
-struct redact *redact_free(struct redact *r);
-
-/* Replaces each secret in @text by "***" in place. Returns the new length, never more than @len. The offset *mark (may
- * be NULL) is moved along with the text in front of it. */
-size_t redact_text(struct redact *r, char *text, size_t len, size_t *mark);
+/* Replaces each secret in @text by "***" in place. There is room for one byte behind @len. @whole: the text ends where its line
+ * does; else its last token may have been cut, and goes if it can be a secret. Returns the new length, never more than @len. The
+ * offset *mark (may be NULL) is moved along with the text in front of it. */
+size_t redact_text(char *text, size_t len, bool whole, size_t *mark);
 
 #endif

@@ -224,6 +224,34 @@ Test(tail, deleted_file_is_still_read)
     (void) close(fd);
 }
 
+Test(tail, secrets_do_not_leave_the_helper)
+{
+    put("a", "token hf_aaaaaa", 0);
+    watch(&s1, "a", 0);
+    UNTIL(has(&s1, "token "));
+    put("a", "aaaaaaaaaaaa ok\n", O_APPEND);
+    UNTIL(has(&s1, "token ********************* ok\n"));
+    adv_buf_reset(&s1.data);
+    put("a", "step 1 loss", O_APPEND); /* the end of a line that does not come */
+    UNTIL(has(&s1, "step 1 loss"));
+    put("a", "=0.5\npassword=", O_APPEND);
+    UNTIL(has(&s1, "step 1 loss=0.5\npassword="));
+    put("a", "aaaa1 z\n", O_APPEND);
+    UNTIL(has(&s1, "step 1 loss=0.5\npassword=***** z\n"));
+}
+
+Test(tail, a_start_inside_of_a_key)
+{
+    put("a", "-----BEGIN PRIVATE KEY-----\naaaa\nbbbb\n-----END PRIVATE KEY-----\nz\n", 0);
+    watch(&s1, "a", 33);
+    UNTIL(has(&s1, "****\n-----END PRIVATE KEY-----\nz\n"));
+    tail_watch_rewind(s1.w, 33);
+    UNTIL(has(&s1, "****\n-----END PRIVATE KEY-----\nz\n****\n-----END PRIVATE KEY-----\nz\n"));
+    put("b", "password=aaaabbbb\n", 0);
+    watch(&s2, "b", 13);
+    UNTIL(has(&s2, "****\n"));
+}
+
 Test(tail, line_of_a_megabyte)
 {
     static char big[(1 << 20) + 2];
