@@ -213,6 +213,13 @@ static void take_mode(struct agent *a, advisor_v1_Mode mode)
     a->cluster_mode = mode;
 }
 
+/* The control plane may know nothing: of no job, and of no log. */
+static void send_all(struct agent *a)
+{
+    snapshot_restart(a->snapshot);
+    logs_tell_again(a);
+}
+
 static void op_welcome(void *ctx, const advisor_v1_Welcome *w, int64_t sent_boot_us)
 {
     struct agent *a = ctx;
@@ -224,7 +231,7 @@ static void op_welcome(void *ctx, const advisor_v1_Welcome *w, int64_t sent_boot
     if (!w->has_grant)
         adv_info("agent", "standing by", ADV_FS("holder", w->lease_holder));
     if (w->send_snapshot)
-        snapshot_restart(a->snapshot);
+        send_all(a);
     a->resumable = false;
     a->next_poll_us = 0;
     (void) malloc_trim(0); /* what the handshake needed for a moment */
@@ -285,7 +292,7 @@ static void op_resync(void *ctx, const char *reason)
     struct agent *a = ctx;
 
     adv_info("agent", "a full snapshot is asked for", ADV_FS("why", reason));
-    snapshot_restart(a->snapshot);
+    send_all(a);
     a->next_poll_us = 0;
 }
 
@@ -499,7 +506,7 @@ static void dial(struct agent *a)
         .backoff_min_ms = (uint64_t) c->backoff_min_ms,
         .backoff_max_ms = (uint64_t) c->backoff_max_ms,
         .max_message_bytes = SESSION_MESSAGE_BYTES,
-        .max_send_queue_bytes = 256u << 10,
+        .max_send_queue_bytes = SESSION_QUEUE_BYTES,
     };
     struct adv_err err;
 

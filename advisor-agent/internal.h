@@ -87,6 +87,7 @@ struct agent {
 
     struct attempt_log *logs;
     int64_t acked_us; /* the control plane's last sign of life */
+    uint64_t logs_left; /* log bytes that had left by then */
 };
 
 /* The wall clock without its jumps (steady.h): for the journal and for what is counted from it. */
@@ -121,6 +122,7 @@ void logs_update(struct agent *a);
 void logs_ready(struct agent *a);
 void logs_opened(struct agent *a);
 void logs_acked(struct agent *a); /* the control plane is alive, and its store too */
+void logs_tell_again(struct agent *a); /* the control plane asks for all that there is: it may know of no log either */
 void logs_free(struct agent *a);
 
 #endif

@@ -20,6 +20,9 @@
  * Log bytes are not acknowledged one by one. A control plane that dies may have taken bytes and stored
  * nothing of what they said; so each new log stream begins with what was sent in the last SAFE_US or
  * more before its last sign of life, at the start of a line. What is read twice changes nothing there.
+ * Sent is what does not wait in our queue: while that stands still, the other side does not read, and
+ * what it has not scanned yet may be anything that left last. Nor is anything safe that comes after bytes
+ * which were left out, before that was told: nobody would ever hear of them.
  * For the same reason the time after an attempt's end counts by signs of life. */
 
 #include "advisor-agent/internal.h"
@@ -41,8 +44,9 @@
 #define TELL_US     1000000 /* a count that only rises is told this often at most */
 
 struct mark {
-    int64_t at_us;
     uint64_t offset;
+    uint64_t taken;  /* bytes that the session had taken then, of all logs */
+    int64_t left_us; /* when they had all left, and nothing stood still since; 0: not yet */
 };
 
 struct stream {
@@ -100,7 +104,7 @@ static bool on_data(void *ctx, struct tail_watch *w, uint64_t offset, const uint
     if (!s->begun) {
         s->begun = true;
         s->line_at = offset;
-        s->safe = s->next = (struct mark) { adv_mono_us(), offset };
+        s->safe = s->next = (struct mark) { .offset = offset, .left_us = adv_mono_us() };
     }
     const uint8_t *nl = memrchr(data, '\n', len);
     if (nl)
@@ -115,7 +119,7 @@ static void on_restart(void *ctx, struct tail_watch *w, bool rotated)
     struct stream *s = tail_watch_user(w);
 
     s->line_at = s->high = 0;
-    s->safe = s->next = (struct mark) { adv_mono_us(), 0 };
+    s->safe = s->next = (struct mark) { .left_us = adv_mono_us() };
 }
 
 static void report(struct attempt_log *l)
@@ -141,12 +145,14 @@ static void report(struct attempt_log *l)
     l->untold = same && m.dropped_bytes != l->told_dropped && adv_mono_us() - l->told_us < TELL_US;
     if (l->untold || (same && m.dropped_bytes == l->told_dropped))
         return;
+    if (!l->a->session || session_send_telemetry(l->a->session, &m, &err) < 0) {
+        l->untold = true; /* tried again with the next sign of life */
+        return;
+    }
     l->told_us = adv_mono_us();
     l->told = m.state;
     l->told_dropped = m.dropped_bytes;
     memcpy(l->told_reason, m.reason, sizeof(l->told_reason));
-    if (l->a->session && session_send_telemetry(l->a->session, &m, &err) < 0)
-        adv_warn("logs", "telemetry is not reported", ADV_FS("why", err.msg));
 }
 
 static void on_state(void *ctx, struct tail_watch *w, enum tail_state state, const char *reason,
@@ -182,21 +188,39 @@ void logs_ready(struct agent *a)
         tail_manager_resume(a->tails);
 }
 
+static void move_mark(struct stream *s, int64_t now, uint64_t taken, uint64_t left, bool stuck)
+{
+    if (s->next.left_us ? stuck : left >= s->next.taken)
+        s->next.left_us = now;
+    if (!s->next.left_us || now - s->next.left_us < SAFE_US)
+        return;
+    s->safe = s->next;
+    s->next = (struct mark) { .offset = s->line_at, .taken = taken };
+}
+
 void logs_acked(struct agent *a)
 {
     int64_t now = adv_mono_us();
+    uint64_t taken, left;
+    bool open = session_logs_count(a->session, &taken, &left);
+    bool stuck = left < taken && left == a->logs_left;
 
     a->acked_us = now;
+    a->logs_left = left;
     for (struct attempt_log *l = a->logs; l; l = l->hh.next) {
         if (l->untold)
             report(l);
-        for (int i = 0; i < 2; i++) {
-            struct stream *s = &l->streams[i];
-            if (!s->begun || now - s->next.at_us < SAFE_US)
-                continue;
-            s->safe = s->next;
-            s->next = (struct mark) { now, s->line_at };
-        }
+        for (int i = 0; i < 2; i++)
+            if (open && l->streams[i].begun && !l->untold)
+                move_mark(&l->streams[i], now, taken, left, stuck);
+    }
+}
+
+void logs_tell_again(struct agent *a)
+{
+    for (struct attempt_log *l = a->logs; l; l = l->hh.next) {
+        l->told = advisor_v1_TelemetryState_TELEMETRY_STATE_UNSPECIFIED;
+        report(l);
     }
 }
 
@@ -212,7 +236,7 @@ void logs_opened(struct agent *a)
                 continue;
             tail_watch_rewind(s->watch, s->safe.offset);
             s->line_at = s->safe.offset;
-            s->next = (struct mark) { now, s->safe.offset };
+            s->next = (struct mark) { .offset = s->safe.offset, .left_us = now };
         }
     }
 }

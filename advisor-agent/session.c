@@ -3,8 +3,9 @@
 /* States: DOWN (no call), HELLO (sent, not answered), ACTIVE, and ENDING for one loop turn.
  *
  * One timer drives heartbeats and the silence limit. Sending is one function, pump(), that gives
- * the stream first the outbox, then state, as long as the call's queue has room; it is called
- * whenever anything may have changed. */
+ * the stream what has room; it is called whenever anything may have changed. Statuses and actions go
+ * first, then state, then telemetry: that speaks of attempts which the control plane knows from the
+ * state alone, and what it hears of others is lost. A quarter of the call's queue is left to heartbeats. */
 
 #include "advisor-agent/session.h"
 
@@ -22,6 +23,8 @@
 #include "common/log.h"
 
 #define OUTBOX_MAX     8192
+#define TELEMETRY_MAX  (OUTBOX_MAX / 2) /* reports in the outbox beyond which no telemetry is taken */
+#define ROOM_BYTES     (SESSION_QUEUE_BYTES / 4 * 3) /* of the call's queue, for all but heartbeats */
 #define STATE_BYTES    (32u * 1024) /* of one update */
 #define STATE_WINDOW   8            /* updates not yet acknowledged */
 #define SENT_MAX       64           /* heartbeats whose answers may still come */
@@ -55,6 +58,7 @@ struct session {
     enum session_state state;
     bool closing;
     bool logs_full;
+    uint64_t logs_taken; /* bytes, ever */
     bool granted; /* holds the lease; a standby has nothing to tell */
     char id[64];
     uint64_t next_seq, acked_seq, heartbeat_id, pull_id;
@@ -77,7 +81,8 @@ struct session {
 static void pump(struct session *s);
 static void on_timer(uv_timer_t *timer);
 
-static int encode_send(struct wire_call *call, const pb_msgdesc_t *fields, const void *msg,
+/* @ret_size: bytes that it takes in the call's queue; may be NULL. */
+static int encode_send(struct wire_call *call, const pb_msgdesc_t *fields, const void *msg, size_t *ret_size,
                        struct adv_err *err)
 {
     size_t size;
@@ -88,6 +93,8 @@ static int encode_send(struct wire_call *call, const pb_msgdesc_t *fields, const
     pb_ostream_t os = pb_ostream_from_buffer(buf, size);
     if (!pb_encode(&os, fields, msg))
         return adv_err_set(err, ADV_INTERNAL, "encode: %s", PB_GET_ERROR(&os));
+    if (ret_size)
+        *ret_size = size + WIRE_FRAME_HEAD;
     return wire_call_send(call, buf, os.bytes_written, err);
 }
 
@@ -120,7 +127,7 @@ static bool send_unnumbered(struct session *s, const advisor_v1_SessionRequest *
 {
     struct adv_err err;
 
-    if (encode_send(s->call, advisor_v1_SessionRequest_fields, m, &err) < 0) {
+    if (encode_send(s->call, advisor_v1_SessionRequest_fields, m, NULL, &err) < 0) {
         end(s, err.msg, 1000);
         return false;
     }
@@ -163,45 +170,66 @@ static void hello(struct session *s)
     (void) send_unnumbered(s, &m);
 }
 
-static bool send_state(struct session *s)
+enum state_sent { STATE_SENT, STATE_NONE, STATE_LATER };
+
+static enum state_sent send_state(struct session *s)
 {
     advisor_v1_SessionRequest m = advisor_v1_SessionRequest_init_zero;
     advisor_v1_StateUpdate u = advisor_v1_StateUpdate_init_zero;
     struct adv_err err;
 
-    if (s->states_out == STATE_WINDOW || !s->ops->take_state(s->ctx, s->state_bytes, &u))
-        return false;
+    if (s->states_out == STATE_WINDOW || wire_call_queued_bytes(s->call) >= 4 * STATE_BYTES)
+        return STATE_LATER;
+    if (!s->ops->take_state(s->ctx, s->state_bytes, &u))
+        return STATE_NONE;
     m.seq = s->next_seq;
     m.which_message = advisor_v1_SessionRequest_state_update_tag;
     m.message.state_update = &u;
-    if (encode_send(s->call, advisor_v1_SessionRequest_fields, &m, &err) < 0) {
+    if (encode_send(s->call, advisor_v1_SessionRequest_fields, &m, NULL, &err) < 0) {
         end(s, err.msg, 1000); /* it counts as sent, so only a new session can mend it */
-        return false;
+        return STATE_LATER;
     }
     s->state_seqs[s->states_out++] = s->next_seq++;
+    return STATE_SENT;
+}
+
+static bool is_telemetry(const struct out *o)
+{
+    return o->msg.which_message == advisor_v1_SessionRequest_telemetry_tag;
+}
+
+/* False: not all of it, on_drained() or a new session goes on. */
+static bool send_outbox(struct session *s, bool telemetry)
+{
+    for (struct out *o = s->first; o; o = o->next) {
+        struct adv_err err;
+        if (o->seq || is_telemetry(o) != telemetry)
+            continue;
+        if (wire_call_queued_bytes(s->call) >= ROOM_BYTES)
+            return false;
+        o->msg.seq = s->next_seq;
+        int r = encode_send(s->call, advisor_v1_SessionRequest_fields, &o->msg, NULL, &err);
+        if (r == -ADV_RESOURCE_EXHAUSTED)
+            return false;
+        if (r < 0) {
+            end(s, err.msg, 1000);
+            return false;
+        }
+        o->seq = s->next_seq++;
+    }
     return true;
 }
 
 static void pump(struct session *s)
 {
-    if (s->state != ACTIVE || !s->granted)
+    enum state_sent sent;
+
+    if (s->state != ACTIVE || !s->granted || !send_outbox(s, false))
         return;
-    for (struct out *o = s->first; o; o = o->next) {
-        struct adv_err err;
-        if (o->seq)
-            continue;
-        o->msg.seq = s->next_seq;
-        int r = encode_send(s->call, advisor_v1_SessionRequest_fields, &o->msg, &err);
-        if (r == -ADV_RESOURCE_EXHAUSTED)
-            return; /* on_drained */
-        if (r < 0) {
-            end(s, err.msg, 1000);
-            return;
-        }
-        o->seq = s->next_seq++;
-    }
-    while (s->state == ACTIVE && wire_call_queued_bytes(s->call) < 4 * STATE_BYTES && send_state(s))
+    while ((sent = send_state(s)) == STATE_SENT)
         ;
+    if (sent == STATE_NONE)
+        (void) send_outbox(s, true);
 }
 
 static void drop_out(struct session *s, struct out **pp)
@@ -215,17 +243,38 @@ static void drop_out(struct session *s, struct out **pp)
     free(o);
 }
 
+/* Does @m say anew, of the same thing, what @o says? */
+static bool supersedes(const advisor_v1_SessionRequest *m, const struct out *o)
+{
+    const advisor_v1_AttemptRef *x, *y;
+
+    if (o->msg.which_message != m->which_message)
+        return false;
+    if (m->which_message == advisor_v1_SessionRequest_advice_status_tag)
+        return strcmp(o->msg.message.advice_status.advice, m->message.advice_status.advice) == 0;
+    if (m->which_message != advisor_v1_SessionRequest_telemetry_tag)
+        return false;
+    x = &o->msg.message.telemetry.attempt;
+    y = &m->message.telemetry.attempt;
+    return x->restart_count == y->restart_count && x->submit_unix == y->submit_unix && strcmp(x->job_id, y->job_id) == 0;
+}
+
 static int enqueue(struct session *s, const advisor_v1_SessionRequest *m, struct adv_err *err)
 {
     struct out *o;
 
-    if (m->which_message == advisor_v1_SessionRequest_advice_status_tag)
-        for (struct out **pp = &s->first; *pp; pp = &(*pp)->next)
-            if (!(*pp)->seq && (*pp)->msg.which_message == m->which_message &&
-                strcmp((*pp)->msg.message.advice_status.advice, m->message.advice_status.advice) == 0) {
-                drop_out(s, pp);
-                break;
-            }
+    for (struct out **pp = &s->first; *pp; pp = &(*pp)->next) {
+        if ((*pp)->seq || !supersedes(m, *pp))
+            continue;
+        if (is_telemetry(*pp)) {
+            (*pp)->msg = *m;
+            return 0;
+        }
+        drop_out(s, pp); /* the new one goes behind the actions that led to it */
+        break;
+    }
+    if (m->which_message == advisor_v1_SessionRequest_telemetry_tag && s->n_out >= TELEMETRY_MAX)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "too many reports wait for the control plane");
     for (struct out **pp = &s->first; s->n_out >= OUTBOX_MAX && *pp; pp = &(*pp)->next)
         if (!(*pp)->seq && (*pp)->msg.which_message != advisor_v1_SessionRequest_action_tag) {
             drop_out(s, pp);
@@ -312,7 +361,7 @@ static void open_logs(struct session *s)
         return;
     }
     (void) snprintf(m.session_id, sizeof(m.session_id), "%s", s->id);
-    s->logs_full = encode_send(s->logs, advisor_v1_PushLogsRequest_fields, &m, &err) < 0;
+    s->logs_full = encode_send(s->logs, advisor_v1_PushLogsRequest_fields, &m, NULL, &err) < 0;
     s->ops->logs_opened(s->ctx);
     s->ops->logs_ready(s->ctx);
 }
@@ -348,6 +397,7 @@ bool session_push_log(struct session *s, const advisor_v1_LogChunk *chunk, const
     advisor_v1_LogChunk c = *chunk;
     pb_bytes_array_t *bytes;
     struct adv_err err;
+    size_t size;
     int r = 0;
 
     if (!s->logs || s->logs_full || len > LOG_CHUNK_MAX)
@@ -364,7 +414,9 @@ bool session_push_log(struct session *s, const advisor_v1_LogChunk *chunk, const
         c.dropped_before = at ? 0 : chunk->dropped_before;
         bytes->size = (pb_size_t) n;
         memcpy(bytes->bytes, (const uint8_t *) data + at, n);
-        r = encode_send(s->logs, advisor_v1_PushLogsRequest_fields, &m, &err);
+        r = encode_send(s->logs, advisor_v1_PushLogsRequest_fields, &m, &size, &err);
+        if (r == 0)
+            s->logs_taken += size;
         if (r == -ADV_RESOURCE_EXHAUSTED)
             s->logs_full = true;
         if (r < 0 && at) /* part of it was sent: a new stream says it all again */
@@ -372,6 +424,15 @@ bool session_push_log(struct session *s, const advisor_v1_LogChunk *chunk, const
     }
     free(bytes);
     return r == 0;
+}
+
+bool session_logs_count(const struct session *s, uint64_t *ret_taken, uint64_t *ret_left)
+{
+    size_t queued = s->logs ? wire_call_queued_bytes(s->logs) : 0;
+
+    *ret_taken = s->logs_taken;
+    *ret_left = queued < s->logs_taken ? s->logs_taken - queued : 0;
+    return s->logs != NULL;
 }
 
 /* Renewal of the certificate */
@@ -427,7 +488,7 @@ int session_renew(struct session *s, const void *csr, size_t len, session_renew_
     if ((r = wire_call_start(s->conn, "/advisor.v1.AgentService/Renew", NULL, 0, RENEW_WAIT_MS, 0, &renewal_ops, s,
                              &s->renewal, err)) < 0)
         return r;
-    if ((r = encode_send(s->renewal, advisor_v1_RenewRequest_fields, &m, err)) < 0) {
+    if ((r = encode_send(s->renewal, advisor_v1_RenewRequest_fields, &m, NULL, err)) < 0) {
         s->renewal = wire_call_cancel(s->renewal);
         return r;
     }

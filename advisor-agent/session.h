@@ -17,6 +17,8 @@
 
 /* The largest message that is taken. */
 #define SESSION_MESSAGE_BYTES (256u << 10)
+/* wire_config.max_send_queue_bytes must be this. */
+#define SESSION_QUEUE_BYTES   (256u << 10)
 
 struct session;
 
@@ -50,8 +52,9 @@ bool session_active(const struct session *s);
 /* Not acknowledged yet. */
 size_t session_outbox_count(const struct session *s);
 
-/* Queued until acknowledged. A newer status of the same advice replaces one that was not sent. The
- * queue is bounded: beyond it the oldest telemetry and statuses go, actions stay.
+/* Queued until acknowledged. A newer status of the same advice, or telemetry of the same attempt, replaces
+ * one that was not sent. The queue is bounded: telemetry is refused when half of it is full (tell it later),
+ * beyond the whole the oldest telemetry and statuses go, actions stay.
  * Errors: -ADV_RESOURCE_EXHAUSTED. */
 adv_must_check int session_send_status(struct session *s, const advisor_v1_AdviceStatusReport *m,
                                        struct adv_err *err);
@@ -77,5 +80,8 @@ int64_t session_cert_expiry_s(const struct session *s);
 /* False: not now, logs_ready() follows. */
 bool session_push_log(struct session *s, const advisor_v1_LogChunk *chunk, const void *data,
                       size_t len);
+/* Bytes that session_push_log() has taken since the beginning, and how many of them do not wait here any more. False: no
+ * stream is open, what was taken last may be lost. */
+bool session_logs_count(const struct session *s, uint64_t *ret_taken, uint64_t *ret_left);
 
 #endif
