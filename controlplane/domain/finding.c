@@ -187,7 +187,7 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
         return;
     }
     an->sign_at = a->pulse ? a->pulse->signs : 0;
-    an->line_us = ev->now_us;
+    an->line_mono_us = ev->mono_us;
     if (fresh || (an->status == ANOMALY_WITHDRAWN && !ended)) {
         an->step_at = a->last_step;
         an->progress_after = an->regained = 0;
@@ -377,8 +377,10 @@ void fleet_shed_check(struct fleet *f, struct intents *in, struct attempt *a, co
 {
     if (a->shed_over || !a->shed_us || !job_state_running(a->state) || !attempt_log_shed(a))
         return;
-    if (ev->now_us - a->shed_us < SHED_OVER_US) {
-        fleet_judge_by(f, a, a->shed_us + SHED_OVER_US);
+    if (!a->shed_mono_us)
+        a->shed_mono_us = ev->mono_us; /* an owner before saw it; how long ago that is, is not known by a clock that nobody sets */
+    if (ev->mono_us - a->shed_mono_us < SHED_OVER_US) {
+        fleet_judge_by(f, a, ev->now_us + a->shed_mono_us + SHED_OVER_US - ev->mono_us);
         return;
     }
     a->shed_over = true;
@@ -400,6 +402,7 @@ static void set_telemetry(struct fleet *f, struct intents *in, struct attempt *a
         dropped = a->shed_bytes;
     if (dropped > a->dropped_bytes || (dropped && !a->shed_us)) {
         a->shed_us = ev->now_us;
+        a->shed_mono_us = ev->mono_us;
         a->shed_over = false;
     }
     ch = a->telemetry != state || a->dropped_bytes != dropped;

@@ -294,7 +294,7 @@ struct anomaly {
     uint32_t progress_after;     /* new steps seen since */
     uint32_t regained;           /* runtime: of them, those seen after the steps had fallen back */
     uint32_t sign_at;            /* runtime: signs of life before its newest line ... */
-    int64_t line_us;             /* runtime: ... and when that came */
+    int64_t line_mono_us;        /* runtime: ... and when that came, CLOCK_BOOTTIME */
     uint32_t repeats;            /* further lines of the same rule */
     uint64_t last_offset;        /* of the newest of them: an offset at or below it is read again, not news */
     uint64_t revision;
@@ -427,6 +427,7 @@ struct attempt {
     uint64_t dropped_bytes; /* as the agent counts them, or @shed_bytes if that is more */
     uint64_t shed_bytes;    /* gaps in what arrived */
     int64_t shed_us;        /* the last of either; 0: none */
+    int64_t shed_mono_us;   /* runtime: the same by CLOCK_BOOTTIME; 0: it was not here */
     bool shed_over;         /* runtime: and since long enough that what is heard now is all there is */
     char *source_fed;       /* the source of logs that lines of it came from; NULL: none */
     char *source_gap;       /* why what sources have of its log is not known; NULL: it is, or none was to tell */
@@ -531,7 +532,6 @@ struct cluster {
                              * still be at work; nothing that happens here makes it shorter */
     char *sources_unknown; /* what is not known because sources of logs and metrics do not answer; NULL: all do */
     bool logs_down;        /* its agent's log stream is broken; false until one was seen to break */
-    int64_t logs_since_us; /* runtime: when that changed last */
     int64_t listen_us;     /* runtime, CLOCK_BOOTTIME: since when silence on it means something: its agent, its log stream
                             * or a maintenance window came or went then, or the owner */
     bool in_full;          /* a full snapshot is under way */
@@ -550,7 +550,6 @@ struct cluster {
     struct attempt *judged; /* runtime: attempts that wait to be judged */
     struct entry *entries[RESOURCE_KIND_END_]; /* by kind, then by uid */
     int64_t maintenance_until_us; /* runtime: end of the last open maintenance window; 0 = none is open */
-    int64_t maintenance_past_us;  /* runtime: when the newest one that is over ended */
     struct enrolment *enrolments;
     struct revocation *revocations;
     uint64_t audit_seq;

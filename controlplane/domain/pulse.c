@@ -91,24 +91,15 @@ static struct anomaly *tell(struct fleet *f, struct intents *in, struct attempt 
 
 /* ---- who listens ------------------------------------------------------------------------------------------------ */
 
-/* Since when what happens to the attempt is heard of, wall clock. */
-static int64_t listening_since(const struct attempt *a)
-{
-    const struct cluster *c = a->job->cluster;
-    int64_t since = c->agent_state_us;
-
-    if (c->maintenance_past_us > since)
-        since = c->maintenance_past_us;
-    if (c->logs_since_us > since)
-        since = c->logs_since_us;
-    if (a->pulse && a->pulse->listen_us > since)
-        since = a->pulse->listen_us;
-    return since;
-}
-
 static int64_t at_least(int64_t a, int64_t b)
 {
     return a < b ? b : a;
+}
+
+/* Since when what happens to the attempt is heard of, CLOCK_BOOTTIME. */
+static int64_t listening_since(const struct attempt *a)
+{
+    return at_least(a->job->cluster->listen_us, a->pulse ? a->pulse->listen_us : 0);
 }
 
 /* Silence would be heard. */
@@ -141,8 +132,7 @@ static int64_t silent_for(struct attempt *a, const struct event *ev)
 
     if (!a->pulse || !a->pulse->rhythm.sign_us || !fleet_heard(a))
         return 0;
-    since_us = at_least(at_least(a->pulse->rhythm.sign_us, a->pulse->outside_mono_us),
-                        at_least(a->pulse->listen_mono_us, a->job->cluster->listen_us));
+    since_us = at_least(at_least(a->pulse->rhythm.sign_us, a->pulse->outside_us), listening_since(a));
     silence_us = ev->mono_us - since_us;
     return silence_us > 0 ? silence_us : 0;
 }
@@ -164,7 +154,7 @@ static struct pulse *pulse_get(struct intents *in, struct attempt *a, const stru
     rhythm_init(&a->pulse->rhythm, a->start_unix * 1000000);
     if (a->steps_seen > 0 && !is_sign(ev)) { /* from the store: silence begins when somebody begins to listen */
         a->pulse->rhythm.sign_us = ev->mono_us;
-        a->pulse->sign_us = ev->now_us;
+        a->pulse->sign_us = ev->mono_us;
         rhythm_break(&a->pulse->rhythm);
     }
     return a->pulse;
@@ -231,8 +221,7 @@ void fleet_pulse_sign(struct fleet *f, struct intents *in, struct attempt *a, co
     if (!p)
         return;
     if (ev->u.finding.outside) { /* it moves; but the rhythm is that of its log */
-        p->outside_us = ev->now_us;
-        p->outside_mono_us = ev->mono_us;
+        p->outside_us = ev->mono_us;
         p->signs++;
         silence_over(in, a, ev, "the attempt went on");
         return;
@@ -259,7 +248,7 @@ void fleet_pulse_sign(struct fleet *f, struct intents *in, struct attempt *a, co
     if (!fleet_heard(a) || listening_since(a) > p->sign_us)
         rhythm_break(&p->rhythm);
     rhythm_sign(&p->rhythm, &s);
-    p->sign_us = ev->now_us;
+    p->sign_us = ev->mono_us;
     p->signs++;
     silence_over(in, a, ev, "the attempt went on");
     judge_pace(f, in, a, ev);
@@ -274,40 +263,41 @@ void fleet_pulse_sign(struct fleet *f, struct intents *in, struct attempt *a, co
 
 /* ---- witnesses -------------------------------------------------------------------------------------------------- */
 
+/* @since_us is of the wall clock, as whoever observed it tells it; 0: now. */
 static void take_witness(struct fleet *f, struct intents *in, struct attempt *a, enum witness_kind kind,
-                         const struct witness *is, const struct event *ev)
+                         const struct witness *is, int64_t since_us, const struct event *ev)
 {
     struct pulse *p = job_state_running(a->state) ? pulse_get(in, a, ev) : NULL;
     struct witness *w;
-    int64_t since_us;
+    int64_t since_mono_us;
 
     if (!p || kind <= WITNESS_NONE || kind >= WITNESS_KIND_END_)
         return;
     w = &p->witness[kind];
-    since_us = w->holds && is->holds                                  ? w->since_us :
-               is->since_us > 0 && is->since_us < ev->now_us          ? is->since_us :
-                                                                        ev->now_us;
+    since_mono_us = w->holds && is->holds                       ? w->since_mono_us :
+                    since_us > 0 && since_us < ev->now_us       ? ev->mono_us - (ev->now_us - since_us) :
+                                                                  ev->mono_us;
     *w = *is;
-    w->since_us = since_us;
-    w->seen_us = ev->now_us;
+    w->since_mono_us = since_mono_us;
+    w->seen_mono_us = ev->mono_us;
     if (open_one(ours(a, PULSE_SILENCE)))
         fleet_judge_by(f, a, ev->now_us);
 }
 
 void fleet_apply_witness(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
-    struct witness w = { .holds = ev->u.witness.holds, .since_us = ev->u.witness.since_us };
+    struct witness w = { .holds = ev->u.witness.holds };
 
     (void) snprintf(w.source, sizeof(w.source), "%s", str_or(ev->u.witness.source));
     (void) snprintf(w.detail, sizeof(w.detail), "%s", str_or(ev->u.witness.detail));
-    take_witness(f, in, a, ev->u.witness.kind, &w, ev);
+    take_witness(f, in, a, ev->u.witness.kind, &w, ev->u.witness.since_us, ev);
 }
 
 void fleet_evidence_witness(struct fleet *f, struct intents *in, struct attempt *a, const struct evidence *e,
                             const struct event *ev)
 {
     static const char *const words[] = { "", "device-idle", "io-stopped", "watchdog", "ranks-stopped" };
-    struct witness w = { .holds = e->weight_percent >= WEIGHT_MIN, .since_us = e->window_start_us };
+    struct witness w = { .holds = e->weight_percent >= WEIGHT_MIN };
 
     if (e->observe_us && ev->now_us - e->observe_us > FRESH_US)
         return; /* of a time that may be over */
@@ -315,14 +305,14 @@ void fleet_evidence_witness(struct fleet *f, struct intents *in, struct attempt 
     (void) snprintf(w.detail, sizeof(w.detail), "%s", str_or(e->summary ? e->summary : e->ranks));
     for (int k = WITNESS_NONE + 1; k < WITNESS_KIND_END_; k++)
         if (adv_streq(str_or(e->kind), words[k]))
-            take_witness(f, in, a, (enum witness_kind) k, &w, ev);
+            take_witness(f, in, a, (enum witness_kind) k, &w, e->window_start_us, ev);
 }
 
 /* It came after the last sign, and since then all is heard: what nobody heard may have been a sign. */
 static bool barks(const struct attempt *a, const struct anomaly *an)
 {
     return an->kind == ANOMALY_HANG && !anomaly_of_rhythm(an) && an->status != ANOMALY_WITHDRAWN &&
-           an->sign_at == a->pulse->signs && an->line_us >= listening_since(a);
+           an->sign_at == a->pulse->signs && an->line_mono_us >= listening_since(a);
 }
 
 /* A line of a rule of kind hang. */
@@ -336,10 +326,10 @@ static struct anomaly *watchdog(const struct attempt *a)
     return NULL;
 }
 
-/* What else says that it stands still; NULL for nothing, then *@ret_later may say when to look again. @silence_us of
- * @bound_us is what it has been. */
+/* What else says that it stands still; NULL for nothing, then *@ret_later_us may say in how long to look again.
+ * @silence_us of @bound_us is what it has been. */
 static char *second_witness(struct intents *in, struct attempt *a, const struct event *ev, int64_t silence_us,
-                            int64_t bound_us, int64_t *ret_later)
+                            int64_t bound_us, int64_t *ret_later_us)
 {
     int64_t wait_us = rhythm_knows_pauses(&a->pulse->rhythm) ? 0 : PATIENCE * bound_us - silence_us;
     static const char *const words[] = { "", "its devices are idle", "it neither reads nor writes", "a watchdog spoke",
@@ -347,20 +337,20 @@ static char *second_witness(struct intents *in, struct attempt *a, const struct 
     const struct anomaly *dog = watchdog(a);
     int64_t heard_us = at_least(at_least(a->pulse->sign_us, a->pulse->outside_us), listening_since(a));
 
-    *ret_later = 0;
+    *ret_later_us = 0;
     if (dog)
         return fleet_strf(in, "a watchdog spoke (rule %s)", str_or(dog->rule));
     for (int k = WITNESS_NONE + 1; k < WITNESS_KIND_END_; k++) {
         const struct witness *w = &a->pulse->witness[k];
         bool measured = k == WITNESS_DEVICE_IDLE || k == WITNESS_IO_STOPPED;
-        int64_t since = at_least(w->since_us, a->pulse->sign_us);
-        if (!w->holds || w->seen_us < heard_us || (measured && ev->now_us - w->seen_us > FRESH_US))
+        int64_t since_us = at_least(w->since_mono_us, a->pulse->sign_us);
+        if (!w->holds || w->seen_mono_us < heard_us || (measured && ev->mono_us - w->seen_mono_us > FRESH_US))
             continue;
         if (k != WITNESS_WATCHDOG_LINE && wait_us > 0) {
-            *ret_later = ev->now_us + wait_us;
+            *ret_later_us = wait_us;
             continue;
         }
-        if (measured && w->seen_us - since < HOLD_US)
+        if (measured && w->seen_mono_us - since_us < HOLD_US)
             continue; /* it will be told again */
         return fleet_strf(in, "%s (%s%s%s)", words[k], w->source, *w->detail ? ": " : "", w->detail);
     }
@@ -398,7 +388,7 @@ static bool user_fault(const struct attempt *a)
 
 void fleet_judge_silence(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
-    int64_t left = fleet_silence_left_us(f, in, a, ev), silence = left < 0 ? 0 : silent_for(a, ev), later;
+    int64_t left = fleet_silence_left_us(f, in, a, ev), silence = left < 0 ? 0 : silent_for(a, ev), later_us;
     struct anomaly *an = ours(a, PULSE_SILENCE);
     adv_auto_free char *second = NULL;
     char lasted[24], usual[24], longest[24];
@@ -421,6 +411,8 @@ void fleet_judge_silence(struct fleet *f, struct intents *in, struct attempt *a,
     if (an && an->status == ANOMALY_CONFIRMED)
         return;
     fresh = !open_one(an);
+    if (fresh || !a->pulse->told_us) /* or told by an owner before: this is the first look here */
+        a->pulse->told_us = ev->mono_us;
     if (fresh) {
         an = tell(f, in, a, ev, ANOMALY_HANG, PULSE_SILENCE);
         if (!an)
@@ -442,14 +434,15 @@ void fleet_judge_silence(struct fleet *f, struct intents *in, struct attempt *a,
     }
     if (user_fault(a))
         return; /* its owner's program has a fault of its own: that is for its end to show */
-    second = second_witness(in, a, ev, silence, bound(f, a), &later);
+    second = second_witness(in, a, ev, silence, bound(f, a), &later_us);
     if (!second) {
-        if (later > ev->now_us)
-            fleet_judge_by(f, a, later);
+        if (later_us > 0)
+            fleet_judge_by(f, a, ev->now_us + later_us);
         return;
     }
-    if (ev->now_us - an->status_us < LOOK_AGAIN_US)
-        fleet_judge_by(f, a, an->status_us + LOOK_AGAIN_US);
+    later_us = a->pulse->told_us + LOOK_AGAIN_US - ev->mono_us;
+    if (later_us > 0)
+        fleet_judge_by(f, a, ev->now_us + later_us);
     else
         confirm_hang(f, in, a, an, second, ev);
 }
@@ -467,8 +460,7 @@ void fleet_pulse_look(struct fleet *f, struct intents *in, struct attempt *a, co
 
     if (a->pulse) {
         rhythm_break(&a->pulse->rhythm);
-        a->pulse->listen_us = ev->now_us;
-        a->pulse->listen_mono_us = ev->mono_us;
+        a->pulse->listen_us = ev->mono_us;
     }
     a->quiet_us = ev->mono_us;
     if (an && an->status == ANOMALY_SUSPICION && !fleet_heard(a))
@@ -502,7 +494,6 @@ void fleet_apply_log_stream(struct fleet *f, struct intents *in, struct cluster 
         c->logs_down = !ev->u.log_stream.open;
         fleet_touch_cluster(in, c); /* replicas that do not see the stream tell of it, too */
     }
-    c->logs_since_us = ev->now_us;
     c->listen_us = ev->mono_us;
     DL_FOREACH_SAFE2 (c->judged, a, next, judge_next)
         if (job_state_running(a->state))

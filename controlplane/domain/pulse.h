@@ -30,18 +30,18 @@
 
 struct witness {
     bool holds;
-    int64_t since_us, seen_us; /* wall clock */
+    int64_t since_mono_us, seen_mono_us; /* CLOCK_BOOTTIME */
     char source[32];
     char detail[128];
 };
 
 struct pulse {
     struct rhythm rhythm;
-    int64_t sign_us;   /* wall clock: newest sign */
-    int64_t outside_us; /* wall clock: newest sign that came from somebody outside; no part of the rhythm */
-    int64_t outside_mono_us; /* the same by CLOCK_BOOTTIME */
-    int64_t listen_us; /* wall clock: since when the attempt runs on after it was stopped, or its log is read */
-    int64_t listen_mono_us; /* the same by CLOCK_BOOTTIME */
+    /* By CLOCK_BOOTTIME, which nobody sets: what came after what, and how long ago, rests on these alone. */
+    int64_t sign_us;    /* newest sign */
+    int64_t outside_us; /* newest sign that came from somebody outside; no part of the rhythm */
+    int64_t listen_us;  /* since when the attempt runs on after it was stopped, or its log is read */
+    int64_t told_us;    /* since when the suspicion of its silence stands; 0: it was not told here */
     uint32_t signs;
     uint32_t bound_of; /* gaps that the stored bound was made of */
     struct witness witness[WITNESS_KIND_END_];

@@ -18,13 +18,11 @@
 
 void fleet_windows_sum(struct cluster *c, int64_t now_us)
 {
-    c->maintenance_until_us = c->maintenance_past_us = 0;
+    c->maintenance_until_us = 0;
     for (const struct entry *e = c->entries[RESOURCE_WINDOW]; e; e = e->hh.next) {
         const struct window *w = (const struct window *) e;
         bool over = w->state == WINDOW_OVER || now_us >= w->end_us, open = w->state == WINDOW_OPEN || now_us >= w->start_us;
-        if (over && w->end_us > c->maintenance_past_us)
-            c->maintenance_past_us = w->end_us;
-        else if (!over && open && w->end_us > c->maintenance_until_us)
+        if (!over && open && w->end_us > c->maintenance_until_us)
             c->maintenance_until_us = w->end_us;
     }
 }

@@ -203,7 +203,7 @@ Test(entries, deadlines_are_kept_in_order)
     now_us += 4000;
     cr_assert_eq(apply(&tick), 0);
     cr_assert_eq(c->maintenance_until_us, 0);
-    cr_assert_eq(c->maintenance_past_us, now_us);
+    cr_assert_eq(c->listen_us, now_us);
     cr_assert_eq(fleet_next_deadline(f), 0);
 }
 
