@@ -335,10 +335,70 @@ def no_grant_outlasts_the_ownership_behind_it():
         f.stop()
 
 
+def a_chain_is_verified_where_it_is_not_owned():
+    """Its owner cuts the old end all the while: the other replica reads events and checkpoints a moment apart, and says of none
+    of that that it is broken. What is broken it finds, too, after it has waited for a checkpoint that may explain it."""
+    f = Replicas(api, db=fleet.db, **{"retention.audit": "2s", "retention.interval": "1s"})
+    try:
+        owner, other = (api.AuditServiceStub(f.r[i].channel("reader:test")) for i in (B, A))
+        f.create("chain", B)
+        agent = knock(f, "chain", B)
+        f.everywhere("chain")
+        holds = f.wait_owned("chain")
+
+        def verify(stub):
+            return stub.VerifyAudit(api.VerifyAuditRequest(parent="clusters/chain"), timeout=30)
+
+        seen, over, errors = [], threading.Event(), []
+
+        def go_on():
+            modes = [api.MODE_ACT, api.MODE_OBSERVE]
+            try:
+                while not over.wait(0.05):
+                    f.fleet(B).SetClusterMode(api.SetClusterModeRequest(name="clusters/chain", mode=modes[0]), timeout=30)
+                    modes.reverse()
+            except grpc.RpcError as e:
+                errors.append(e)
+        writer = threading.Thread(target=go_on, daemon=True)
+        writer.start()
+
+        def cut_again():
+            r = verify(other)
+            assert r.intact and r.events, r
+            seen.append(r.checkpoint.seq)
+            return len(set(seen) - {0}) >= 6
+        wait_for("six cuts of the chain, seen from where it is not owned", cut_again, 120, 0)
+        over.set()
+        writer.join(60)
+        assert not errors and seen == sorted(seen), (errors, seen)
+        assert f.owner("chain") == holds, "another replica owns it meanwhile"
+    finally:
+        f.db = advmaria_keep
+        f.stop()
+    # in peace: the same at both; an end that nothing explains is broken at both, at once where it is owned
+    agent.close()
+    agent = knock(fleet, "chain", B)
+    at(B, "chain")
+    stubs = [api.AuditServiceStub(fleet.r[i].channel("reader:test")) for i in (A, B)]
+    wait_for("both to say the same", lambda: verify(stubs[0]) == verify(stubs[1]), 30)
+    whole = verify(stubs[0])
+    assert whole.intact and whole.checkpoint.seq + 1 == whole.first_seq < whole.last_seq, whole
+    fleet.db.sql(f"DELETE FROM audit WHERE cluster = 'chain' AND seq = {whole.first_seq}")
+    began = time.monotonic()
+    bad = verify(stubs[A])
+    assert time.monotonic() - began >= 1.4, "no checkpoint was waited for"
+    for r in (bad, verify(stubs[B])):
+        assert not r.intact and r.broken_seq == whole.first_seq + 1 and "no checkpoint says" in r.problem, r
+    refused(lambda: stubs[A].VerifyAudit(api.VerifyAuditRequest(parent="clusters/nowhere"), timeout=10),
+            grpc.StatusCode.NOT_FOUND, "CLUSTER_NOT_FOUND")
+    agent.close()
+
+
 cases = [every_replica_takes_writes_and_shows_them, signals_are_taken_anywhere, what_is_wrong_with_a_call_handed_over_is_told, errors_of_the_owner_reach_the_caller_of_another_replica,
          a_request_id_counts_at_every_replica, jobs_and_what_became_of_them_are_followed, a_watch_goes_on_at_another_replica, ownership_goes_where_the_agent_is,
          the_same_agent_need_not_wait_for_its_own_ghost, another_agent_does_not_take_a_cluster_away,
-         an_agent_that_was_another_s_successor_waits_for_its_lease, no_grant_outlasts_the_ownership_behind_it]
+         an_agent_that_was_another_s_successor_waits_for_its_lease, no_grant_outlasts_the_ownership_behind_it,
+         a_chain_is_verified_where_it_is_not_owned]
 
 
 def stops_clean():

@@ -287,6 +287,40 @@ Test(walks, cost_what_they_answer, .timeout = 300)
     grows_slowly("ListWorkflows", list_workflows);
 }
 
+/* A watch that comes to something larger than a message ends and says so: it neither leaves it out nor calls it removed. */
+Test(walks, what_does_not_fit_into_a_message, .timeout = 60)
+{
+    Advisor__V1__WatchRequest q = ADVISOR__V1__WATCH_REQUEST__INIT;
+    Advisor__V1__ResourceKind kind = ADVISOR__V1__RESOURCE_KIND__RESOURCE_KIND_ANOMALY;
+    struct heard h = { .call = { .ops = &ops, .api = &api, .method = method("/advisor.v1.WatchService/Watch") } };
+    struct cluster *c;
+
+    begin(2);
+    c = fleet_find_cluster(turn_fleet(t), "c00000");
+    for (unsigned i = 1; i <= 2; i++) {
+        struct attempt *a = calloc(1, sizeof(*a));
+        struct anomaly *an = calloc(1, sizeof(*an));
+        an->uid = strdup("a1");
+        an->nodes = strdup(i == 1 ? "n[1-8]" : "a-node-of-a-very-large-machine-whose-names-are-rather-long-[1-65536]");
+        cr_assert_eq(fleet_load_attempt(turn_fleet(t), fleet_find_job(c, i == 1 ? "1" : "2"), a), 0);
+        fleet_load_anomaly(a, an);
+    }
+    q.parent = (char *) (uintptr_t) "clusters/-";
+    q.kinds = &kind;
+    q.n_kinds = 1;
+    h.call.method->open(&h.call);
+    h.call.method->message(&h.call, &q.base);
+    while (!h.synced && !h.failed)
+        (void) uv_run(&loop, UV_RUN_ONCE);
+    cr_assert(h.failed && !h.synced);
+    cr_expect_eq(h.err.code, ADV_RESOURCE_EXHAUSTED);
+    cr_expect_str_eq(h.err.reason, "REPLY_TOO_LARGE");
+    cr_expect(strstr(h.err.msg, "clusters/c00000/jobs/00000002-2/attempts/0/anomalies/a1"), "%s", h.err.msg);
+    cr_expect_eq(h.n, 1, "what came before it was told");
+    h.call.method->closed(&h.call, false);
+    end();
+}
+
 /* Jobs come, go, and name another workflow; what no job names is gone. */
 Test(walks, workflows_follow_their_jobs, .timeout = 60)
 {
