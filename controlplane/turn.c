@@ -23,6 +23,7 @@
 #define TURN_MAX_CHANGES 20000 /* a turn takes no further event beyond: one transaction stays some megabytes */
 #define RELOAD_RETRY_MS 1000
 #define REFUSE_US       2000000 /* a full or read-only store is loaded, and read from for so long before the next write is tried */
+#define LOOK_MS         500 /* a store of our own: whether it is still the one that its name leads to */
 #define POLL_MS         200 /* how old what other replicas wrote may be here */
 /* Older than this, and the process or the host has stood still: nothing is answered before the store was asked again. */
 #define FRESH_MAX_US    (2 * 1000000LL)
@@ -56,7 +57,8 @@ struct turn {
     struct turn_observer *observers;
     uv_timer_t deadline; /* next EV_TICK */
     uv_timer_t retry;
-    uv_timer_t poll; /* shared stores */
+    uv_timer_t poll; /* of a shared store; a look at one of our own */
+    bool looking;
     bool poll_again; /* there was more than one answer holds */
     int64_t asked_us; /* when the load, poll or commit under way was sent, by CLOCK_BOOTTIME */
     int64_t fresh_us; /* shared stores: memory is what the store was at that time, or later */
@@ -88,6 +90,8 @@ static const char *reason_of(const struct adv_err *why)
         return "STORE_FULL";
     if (adv_streq(str_or(why->reason), "STORE_READ_ONLY"))
         return "STORE_READ_ONLY";
+    if (adv_streq(str_or(why->reason), "STORE_REPLACED"))
+        return "STORE_REPLACED";
     return "STORE_UNAVAILABLE";
 }
 
@@ -105,6 +109,12 @@ static void set_why(struct turn *t, const struct adv_err *why)
 {
     t->why_reason = reason_of(why);
     (void) snprintf(t->why, sizeof(t->why), "%.*s", (int) adv_utf8_cut(why->msg, strlen(why->msg), 150), why->msg);
+}
+
+/* The store could be read when it failed last, but not written. */
+static bool cannot_write(const struct turn *t)
+{
+    return adv_streq(t->why_reason, "STORE_FULL") || adv_streq(t->why_reason, "STORE_READ_ONLY");
 }
 
 static int64_t refuse_left_us(const struct turn *t)
@@ -186,7 +196,7 @@ static void load_cb(void *arg, const struct adv_err *err)
     t->fleet->next_uid = t->watchlog.last;
     t->fresh_us = t->asked_us;
     t->state = TURN_IDLE;
-    t->refuse_until_us = adv_streq(t->why_reason, "STORE_UNAVAILABLE") ? 0 : adv_boot_us() + REFUSE_US;
+    t->refuse_until_us = cannot_write(t) ? adv_boot_us() + REFUSE_US : 0;
     adv_info("turn", "state loaded from the store");
     t->running = true;
     DL_FOREACH_SAFE (t->observers, o, next)
@@ -268,7 +278,7 @@ static void go_offline(struct turn *t, const struct adv_err *why)
     struct adv_err err = { 0 };
     struct turn_observer *o, *next;
 
-    adv_error("turn", "commit failed: dropping memory and loading the store again", ADV_FS("error", why->msg));
+    adv_error("turn", "the store failed: dropping memory and loading the store again", ADV_FS("error", why->msg));
     t->state = TURN_OFFLINE;
     t->failing = false;
     set_why(t, why);
@@ -374,6 +384,27 @@ static void poll_timer_cb(uv_timer_t *h)
         start_poll(t);
     else
         t->poll_again = true;
+}
+
+static void look_cb(void *arg, const struct adv_err *err)
+{
+    struct turn *t = arg;
+
+    t->looking = false;
+    if (err && t->state == TURN_IDLE && !t->stopping && !t->failing)
+        go_offline(t, err);
+    turn_run(t);
+}
+
+/* Heartbeats extend leases without a write: they, too, must end when another file has taken the store's place. */
+static void look_timer_cb(uv_timer_t *h)
+{
+    struct turn *t = h->data;
+
+    if (t->state != TURN_IDLE || t->stopping || t->looking)
+        return;
+    t->looking = true;
+    store_look(t->st, look_cb, t);
 }
 
 static void set_revision(const struct intent *i, uint64_t rev)
@@ -705,7 +736,8 @@ static void maybe_stopped(struct turn *t)
 {
     struct adv_err err = { 0 };
 
-    if (!t->stopping || t->state == TURN_COMMITTING || t->state == TURN_POLLING || t->state == TURN_STOPPED || t->loading)
+    if (!t->stopping || t->state == TURN_COMMITTING || t->state == TURN_POLLING || t->state == TURN_STOPPED || t->loading ||
+        t->looking)
         return;
     t->state = TURN_STOPPED;
     set_unavailable(t, &err);
@@ -877,6 +909,8 @@ int turn_new(uv_loop_t *loop, struct store *st, const struct fleet_config *cfg, 
     if (t->state == TURN_IDLE) {
         if (store_shared(st))
             (void) uv_timer_start(&t->poll, poll_timer_cb, POLL_MS, POLL_MS);
+        else
+            (void) uv_timer_start(&t->poll, look_timer_cb, LOOK_MS, LOOK_MS);
         *ret = t;
         return 0;
     }

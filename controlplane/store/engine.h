@@ -47,6 +47,7 @@ struct store_ops {
     const char *name;
     bool shared;
     struct store *(*close)(struct store *st);
+    void (*look)(struct store *st, store_cb cb, void *arg); /* unshared only */
     void (*load)(struct store *st, struct fleet *f, struct watchlog *w, store_cb cb, void *arg);
     /* @t stays the caller's; store.c frees it after @cb. */
     void (*commit)(struct store *st, struct store_txn *t, store_commit_cb cb, void *arg);

@@ -10,11 +10,11 @@
 #include <inttypes.h>
 #include <sqlite3.h>
 #include <stdio.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 
 #include "common/failpoint.h"
 #include "common/num.h"
+#include "controlplane/store/dbfile.h"
 #include "controlplane/store/engine.h"
 #include "controlplane/store/image-engine.h"
 
@@ -217,21 +217,15 @@ static void remove_with_log(const char *path)
         (void) unlink(beside(path, ends[i], name, sizeof(name)));
 }
 
-/* The lock that who serves it holds. */
-static int take_lock(const char *path, int *ret_fd, struct adv_err *err)
+/* The locks that who serves it holds. */
+static int take_locks(const char *path, struct dbfile *f, struct adv_err *err)
 {
-    char name[4096];
-    int fd = open(beside(path, ".lock", name, sizeof(name)), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int r = dbfile_take(path, false, f, err);
 
-    if (fd < 0)
-        return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "lock file %s", name);
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        (void) close(fd);
-        return adv_err_set_reason(err, ADV_FAILED_PRECONDITION, "STORE_SERVED", "store %s: an advisord serves it; stop that first",
-                                  path);
-    }
-    *ret_fd = fd;
-    return 0;
+    if (r < 0 && adv_streq(str_or(err->reason), "STORE_LOCKED"))
+        return adv_err_set_reason(err, ADV_FAILED_PRECONDITION, "STORE_SERVED",
+                                  "store %s: an advisord serves it; stop that first", path);
+    return r;
 }
 
 /* One file without a log beside it, and on disk. */
@@ -424,15 +418,15 @@ static void end_log(const char *path, bool put_back)
 
 int sqlite_image_write(struct image *im, const struct store_config *cfg, uint64_t term, struct adv_err *err)
 {
-    adv_auto_close int lock = -1;
+    struct dbfile file = { 0 };
     sqlite3 *db = NULL;
     bool aside = false;
     char tmp[4096];
     int r;
 
-    (void) beside(cfg->url, ".new", tmp, sizeof(tmp));
-    if ((r = check_ours(cfg->url, err)) < 0 || (r = take_lock(cfg->url, &lock, err)) < 0)
+    if ((r = check_ours(cfg->url, err)) < 0 || (r = take_locks(cfg->url, &file, err)) < 0)
         return r;
+    (void) beside(file.path, ".new", tmp, sizeof(tmp));
     remove_with_log(tmp);
     if ((r = make_store(tmp, err)) == 0 && (r = open_db(tmp, &db, err)) == 0)
         r = fill(db, im, term, err);
@@ -441,17 +435,18 @@ int sqlite_image_write(struct image *im, const struct store_config *cfg, uint64_
     if (r == 0)
         r = finish_file(tmp, err);
     ADV_FAILPOINT("image.before_drop_log");
-    if (r == 0 && (r = drop_log(cfg->url, &aside, err)) == 0) {
+    if (r == 0 && (r = drop_log(file.path, &aside, err)) == 0) {
         ADV_FAILPOINT("image.before_rename");
-        if (rename(tmp, cfg->url) < 0)
-            r = adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "%s", cfg->url);
+        if (rename(tmp, file.path) < 0)
+            r = adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "%s", file.path);
         if (aside)
-            end_log(cfg->url, r < 0);
+            end_log(file.path, r < 0);
     }
     ADV_FAILPOINT("image.after_rename");
     if (r == 0)
-        r = sync_folder_of(cfg->url, err);
+        r = sync_folder_of(file.path, err);
     remove_with_log(tmp);
+    dbfile_done(&file);
     return r;
 }
 
@@ -495,13 +490,17 @@ out:
 
 int sqlite_image_promote(const struct store_config *cfg, uint64_t term, uint64_t *ret_term, struct adv_err *err)
 {
-    adv_auto_close int lock = -1;
+    struct dbfile file;
     struct image_info info = { 0 };
     sqlite3 *db = NULL;
     char sql[128];
     int r;
 
-    if ((r = open_db(cfg->url, &db, err)) < 0 || (r = take_lock(cfg->url, &lock, err)) < 0 ||
+    if (access(cfg->url, F_OK) < 0) /* a lock beside nothing would only be left behind */
+        return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "store %s", cfg->url);
+    if ((r = take_locks(cfg->url, &file, err)) < 0)
+        return r;
+    if ((r = open_db(cfg->url, &db, err)) < 0 ||
         (r = exec(db, "PRAGMA synchronous=FULL; BEGIN IMMEDIATE", cfg->url, err)) < 0 ||
         (r = read_info(db, cfg->url, &info, err)) < 0)
         goto out;
@@ -510,5 +509,6 @@ int sqlite_image_promote(const struct store_config *cfg, uint64_t term, uint64_t
     r = exec(db, sql, cfg->url, err);
 out:
     (void) sqlite3_close(db);
+    dbfile_done(&file);
     return r;
 }

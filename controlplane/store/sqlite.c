@@ -5,23 +5,23 @@
  * at a time by contract; the reader to
  * audit reads, of which one runs at a time and the others wait on the loop: however many there are, they hold one of libuv's
  * few workers, and a commit never waits for one. WAL lets both go on at once; synchronous=FULL makes COMMIT mean "on disk". A second
- * process is kept out by a lock file, not by SQLite's own locks, so that the file may be looked at while it serves.
+ * process is kept out by locks of ours (dbfile.h), not by SQLite's own, so that the file may be looked at while it serves.
  *
  * A transaction is a list of rows made on the loop thread; the worker only binds and steps. */
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <sqlite3.h>
 #include <stdio.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <utlist.h>
 
 #include "common/clock.h"
 #include "common/failpoint.h"
 #include "common/json.h"
+#include "common/log.h"
 #include "common/num.h"
 #include "common/uuid.h"
+#include "controlplane/store/dbfile.h"
 #include "controlplane/store/engine.h"
 #include "controlplane/store/walvfs.h"
 #include "controlplane/store/worker.h"
@@ -72,14 +72,20 @@ static const char *const stmt_sql[STMT_COUNT_] = {
     [COMMIT] = "COMMIT",
 };
 
+#define BUSY_MS 5000 /* another process backs it up, or seals it */
+
 struct sqlite_store {
     struct store base;
     sqlite3 *db, *reader;
     struct store_worker *worker; /* of commits */
     struct audit_work *reads; /* the first one is under way */
     sqlite3_stmt *stmts[STMT_COUNT_];
-    int lock_fd;
-    char *path;
+    struct dbfile file;
+    bool truncate_log; /* what was erased is still in it */
+    uv_work_t look;
+    struct adv_err look_err;
+    store_cb look_cb;
+    void *look_arg;
     uint64_t last_seq; /* of changes; the writer's */
 };
 
@@ -112,28 +118,13 @@ static int open_db(const char *path, int flags, sqlite3 **ret, struct adv_err *e
         *ret = NULL;
         return r;
     }
-    (void) sqlite3_busy_timeout(*ret, 5000);
+    (void) sqlite3_busy_timeout(*ret, BUSY_MS);
     return 0;
 }
 
 static struct sqlite_store *sqlite_of(struct store *base)
 {
     return ADV_CONTAINER_OF(base, struct sqlite_store, base);
-}
-
-static int take_lock(struct sqlite_store *st, const char *path, struct adv_err *err)
-{
-    adv_auto_free char *lock = NULL;
-
-    if (asprintf(&lock, "%s.lock", path) < 0)
-        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "store: no memory");
-    st->lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (st->lock_fd < 0)
-        return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "store: lock file %s", lock);
-    if (flock(st->lock_fd, LOCK_EX | LOCK_NB) < 0)
-        return adv_err_set_reason(err, ADV_FAILED_PRECONDITION, "STORE_LOCKED",
-                                  "store %s: another advisord has it open (lock %s)", path, lock);
-    return 0;
 }
 
 /* @buf is "" when the key is not there. */
@@ -164,9 +155,9 @@ static int check_ours(struct sqlite_store *st, struct adv_err *err)
         foreign = sqlite3_column_int(s, 0) > 0 && sqlite3_column_int(s, 1) < 3;
     (void) sqlite3_finalize(s);
     if (rc != SQLITE_ROW)
-        return db_error(err, st->db, rc, st->path);
+        return db_error(err, st->db, rc, st->file.path);
     return foreign ? adv_err_set_reason(err, ADV_FAILED_PRECONDITION, "STORE_FOREIGN",
-                                        "store %s: an SQLite file of another program", st->path) :
+                                        "store %s: an SQLite file of another program", st->file.path) :
                      0;
 }
 
@@ -193,7 +184,7 @@ static int get_meta_number(struct sqlite_store *st, const char *key, uint64_t *r
         return r;
     *ret = 0;
     if (text[0] && adv_parse_u64(text, 0, UINT64_MAX, ret, NULL) < 0)
-        return adv_err_set_reason(err, ADV_DATA_LOSS, "STORE_CORRUPT", "store %s: %s is no number", st->path, key);
+        return adv_err_set_reason(err, ADV_DATA_LOSS, "STORE_CORRUPT", "store %s: %s is no number", st->file.path, key);
     return 0;
 }
 
@@ -216,7 +207,7 @@ static int run_migrations(struct sqlite_store *st, struct adv_err *err)
     if (min_reader > ADV_ARRAY_LEN(migrations))
         return adv_err_set_reason(err, ADV_FAILED_PRECONDITION, "STORE_TOO_NEW",
                                   "store %s: its schema, version %" PRIu64 ", needs a program that knows version %" PRIu64
-                                  "; this one knows %zu", st->path, version, min_reader, ADV_ARRAY_LEN(migrations));
+                                  "; this one knows %zu", st->file.path, version, min_reader, ADV_ARRAY_LEN(migrations));
     if (version >= ADV_ARRAY_LEN(migrations))
         return 0;
     for (; version < ADV_ARRAY_LEN(migrations); version++) {
@@ -245,7 +236,7 @@ static int migrate(struct sqlite_store *st, struct adv_err *err)
         (r = run_migrations(st, err)) < 0 || (r = get_meta(st, "sealed", sealed, sizeof(sealed), err)) < 0)
         return r;
     if (sealed[0])
-        return sealed_error(err, st->path, sealed);
+        return sealed_error(err, st->file.path, sealed);
     if ((r = get_meta(st, "store_uuid", st->base.uuid, sizeof(st->base.uuid), err)) < 0)
         return r;
     if (!st->base.uuid[0]) {
@@ -269,18 +260,31 @@ static int find_last_seq(struct sqlite_store *st, struct adv_err *err)
     return rc == SQLITE_ROW ? 0 : db_error(err, st->db, rc, "changes");
 }
 
+/* A file that was moved away leaves its log behind, which SQLite would take for that of whatever is put in its place, and apply
+ * to that. So all of it goes to where it belongs, wherever that is by now, and the log is empty. */
+static void empty_log_if_moved(struct sqlite_store *st)
+{
+    struct adv_err err = { 0 };
+
+    if (!st->worker || dbfile_check(&st->file, &err) == 0) /* no worker: it was never served */
+        return;
+    (void) sqlite3_busy_timeout(st->db, 0);
+    if (sqlite3_wal_checkpoint_v2(st->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL) != SQLITE_OK)
+        adv_warn("store", "its log could not be emptied: it belongs to the file that was removed or replaced",
+                 ADV_FS("path", st->file.path), ADV_FS("error", sqlite3_errmsg(st->db)));
+}
+
 static struct store *sqlite_close(struct store *base)
 {
     struct sqlite_store *st = sqlite_of(base);
 
-    (void) store_worker_free(st->worker);
     for (int i = 0; i < STMT_COUNT_; i++)
         (void) sqlite3_finalize(st->stmts[i]);
     (void) sqlite3_close(st->reader);
+    empty_log_if_moved(st);
+    (void) store_worker_free(st->worker);
     (void) sqlite3_close(st->db);
-    if (st->lock_fd >= 0)
-        (void) close(st->lock_fd);
-    free(st->path);
+    dbfile_done(&st->file);
     free(st);
     return NULL;
 }
@@ -294,9 +298,39 @@ static void sqlite_set_wake(struct store *base, void (*wake)(void *arg), void *a
     store_worker_set_wake(sqlite_of(base)->worker, wake, arg);
 }
 
+/* ---- looking ---------------------------------------------------------------------------------------------------- */
+
+static void look_run(uv_work_t *work)
+{
+    struct sqlite_store *st = work->data;
+
+    st->look_err = (struct adv_err) { 0 };
+    (void) !dbfile_check(&st->file, &st->look_err);
+}
+
+static void look_done(uv_work_t *work, int status)
+{
+    struct sqlite_store *st = work->data;
+
+    if (status < 0)
+        (void) adv_err_set(&st->look_err, ADV_UNAVAILABLE, "store: worker: %s", uv_strerror(status));
+    st->look_cb(st->look_arg, st->look_err.code == ADV_OK ? NULL : &st->look_err);
+}
+
+static void sqlite_look(struct store *base, store_cb cb, void *arg)
+{
+    struct sqlite_store *st = sqlite_of(base);
+
+    st->look.data = st;
+    st->look_cb = cb;
+    st->look_arg = arg;
+    (void) uv_queue_work(base->loop, &st->look, look_run, look_done);
+}
+
 static const struct store_ops sqlite_ops = {
     .name = "sqlite",
     .close = sqlite_close,
+    .look = sqlite_look,
     .load = sqlite_load,
     .commit = sqlite_commit,
     .list_audit = sqlite_list_audit,
@@ -305,7 +339,6 @@ static const struct store_ops sqlite_ops = {
 
 int sqlite_store_open(uv_loop_t *loop, const struct store_config *cfg, struct store **ret, struct adv_err *err)
 {
-    const char *path = cfg->url;
     struct sqlite_store *st = calloc(1, sizeof(*st));
     int r;
 
@@ -314,19 +347,16 @@ int sqlite_store_open(uv_loop_t *loop, const struct store_config *cfg, struct st
     st->base.ops = &sqlite_ops;
     st->base.loop = loop;
     (void) snprintf(st->base.replica, sizeof(st->base.replica), "%s", str_or(cfg->replica));
-    st->lock_fd = -1;
-    st->path = strdup(path);
-    if (!st->path)
-        r = adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "store: no memory");
-    else
-        r = take_lock(st, path, err);
+    r = dbfile_take(cfg->url, true, &st->file, err);
     if (r == 0)
-        r = open_db(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, &st->db, err);
+        r = open_db(st->file.path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, &st->db, err);
     if (r == 0)
         r = check_ours(st, err);
     if (r == 0) {
-        (void) chmod(path, 0600);
-        r = exec(st->db, "PRAGMA synchronous=FULL; PRAGMA journal_mode=WAL; PRAGMA foreign_keys=ON; PRAGMA cache_size=-32768; PRAGMA wal_autocheckpoint=8000;", "opening", err);
+        (void) chmod(st->file.path, 0600);
+        /* secure_delete: what is forgotten is not left in pages that are free */
+        r = exec(st->db, "PRAGMA synchronous=FULL; PRAGMA journal_mode=WAL; PRAGMA foreign_keys=ON; PRAGMA cache_size=-32768;"
+                         " PRAGMA wal_autocheckpoint=8000; PRAGMA secure_delete=ON;", "opening", err);
     }
     if (r == 0)
         r = migrate(st, err);
@@ -338,9 +368,14 @@ int sqlite_store_open(uv_loop_t *loop, const struct store_config *cfg, struct st
     if (r == 0)
         r = find_last_seq(st, err);
     if (r == 0)
-        r = open_db(path, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, &st->reader, err);
+        r = open_db(st->file.path, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, &st->reader, err);
+    if (r == 0)
+        r = dbfile_settle(&st->file, err);
     if (r == 0)
         r = store_worker_new(loop, &st->worker, err);
+    if (r == 0 && st->file.is_new)
+        adv_warn("store", "there was no store: a new, empty one was made", ADV_FS("path", st->file.path),
+                 ADV_FS("uuid", st->base.uuid));
     if (r < 0) {
         (void) sqlite_close(&st->base);
         return r;
@@ -412,7 +447,7 @@ static int check_sealed(struct sqlite_store *st, struct adv_err *err)
     int rc = sqlite3_step(s), r = 0;
 
     if (rc == SQLITE_ROW)
-        r = sealed_error(err, st->path, (const char *) sqlite3_column_text(s, 0));
+        r = sealed_error(err, st->file.path, (const char *) sqlite3_column_text(s, 0));
     else if (rc != SQLITE_DONE)
         r = db_error(err, st->db, rc, "meta");
     (void) sqlite3_reset(s);
@@ -424,7 +459,7 @@ static int load_all(struct load_work *l)
     uint64_t first;
     int r;
 
-    if ((r = check_sealed(l->st, &l->err)) < 0 ||
+    if ((r = dbfile_check(&l->st->file, &l->err)) < 0 || (r = check_sealed(l->st, &l->err)) < 0 ||
         (r = each_row(l, "SELECT cluster, kind, key, record FROM objects ORDER BY cluster, kind, key", 0, load_object)) < 0 ||
         (r = each_row(l, "SELECT id, hash, record_us FROM requests ORDER BY record_us", 0, load_request)) < 0 ||
         (r = find_last_seq(l->st, &l->err)) < 0)
@@ -541,6 +576,19 @@ static int run_row(struct sqlite_store *st, const struct store_txn *t, const str
     return rc;
 }
 
+/* The log keeps what a transaction erased until it comes round: too long where hardly anything is written. While somebody
+ * reads, it cannot be cut, so the next transaction tries again. */
+static void truncate_log(struct sqlite_store *st, const struct store_txn *t)
+{
+    for (size_t i = 0; i < t->n && !st->truncate_log; i++)
+        st->truncate_log = t->rows[i].type == ROW_AUDIT_ERASE;
+    if (!st->truncate_log)
+        return;
+    (void) sqlite3_busy_timeout(st->db, 0);
+    st->truncate_log = sqlite3_wal_checkpoint_v2(st->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL) != SQLITE_OK;
+    (void) sqlite3_busy_timeout(st->db, BUSY_MS);
+}
+
 static void commit_run(void *arg)
 {
     struct commit_work *w = arg;
@@ -563,9 +611,12 @@ static void commit_run(void *arg)
     if (w->r < 0) {
         (void) sqlite3_exec(st->db, "ROLLBACK", NULL, NULL, NULL);
         walvfs_drop(st->db);
-    } else {
-        st->last_seq = seq;
+        return;
     }
+    st->last_seq = seq;
+    w->r = dbfile_check(&st->file, &w->err); /* what went to a file without a name is not stored */
+    if (w->r == 0)
+        truncate_log(st, w->txn);
 }
 
 static void commit_done(void *arg)

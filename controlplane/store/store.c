@@ -38,6 +38,11 @@ struct store *store_close(struct store *st)
     return st->ops->close(st);
 }
 
+void store_look(struct store *st, store_cb cb, void *arg)
+{
+    st->ops->look(st, cb, arg);
+}
+
 const char *store_uuid(const struct store *st)
 {
     return st->uuid;
