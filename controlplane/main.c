@@ -293,6 +293,15 @@ static int of(const char *setting, int r, struct adv_err *err)
     return r;
 }
 
+static int open_store(struct daemon *d, const struct store_config *sc, struct adv_err *err)
+{
+    int r = store_open(d->loop, sc, &d->store, err);
+
+    if (r == 0 && store_made(d->store)) /* at any but the first start: a wrong path, a disk that is not mounted */
+        adv_warn("main", "there was no store: a new, empty one was made", ADV_FS("store", store_uuid(d->store)), ADV_FS("at", sc->url));
+    return r;
+}
+
 static int start(struct daemon *d, struct adv_err *err)
 {
     const struct advisord_config *c = values(d);
@@ -335,7 +344,7 @@ static int start(struct daemon *d, struct adv_err *err)
     fleet_config_of(c, &fc);
     if ((r = adv_uuid_v7(adv_wall_us(), replica, err)) < 0 ||
         (r = of("rules.dir", watcher_rules_load(c->rules_dir, &d->rules, err), err)) < 0 ||
-        (r = of(*c->store_url ? "store.url" : "store.path", store_open(d->loop, &sc, &d->store, err), err)) < 0 ||
+        (r = of(*c->store_url ? "store.url" : "store.path", open_store(d, &sc, err), err)) < 0 ||
         (r = turn_new(d->loop, d->store, &fc, &d->turn, err)) < 0 ||
         (r = of("auth.bindings", auth_new(d->loop, &auth, &d->auth, err), err)) < 0 ||
         (*c->agent_ca_cert &&
@@ -390,7 +399,7 @@ int main(int argc, char **argv)
     }
     adv_log_init((enum adv_log_format) values(&d)->log_format, (enum adv_log_level) values(&d)->log_level, 2);
     if (start(&d, &err) < 0) {
-        adv_error("main", "cannot start", ADV_FS("why", err.msg));
+        adv_error("main", "cannot start", ADV_FS("reason", err.reason ? err.reason : ""), ADV_FS("why", err.msg));
         _exit(1); /* nothing was promised yet; half-built parts go with the process */
     }
     start_health(&d);

@@ -74,6 +74,7 @@ struct store {
     char replica[65];
     struct request_entry *requests; /* oldest first */
     bool committing;
+    bool made; /* by store_open() */
 };
 
 extern const unsigned sqlite_schema_version; /* what this program knows */

@@ -101,6 +101,7 @@ static int identify(struct mysql_store *st, struct dbsync *s, struct adv_err *er
         return r;
     if (!adv_uuid_valid(st->base.uuid) || st->base.term == 0)
         return my_bad_row(err, "meta");
+    st->base.made = adv_streq(st->base.uuid, uuid);
     if (sealed[0])
         return adv_err_set_reason(err, ADV_FAILED_PRECONDITION, "STORE_SEALED", "store: it was %.150s and is not to be served", sealed);
     return 0;

@@ -373,9 +373,7 @@ int sqlite_store_open(uv_loop_t *loop, const struct store_config *cfg, struct st
         r = dbfile_settle(&st->file, err);
     if (r == 0)
         r = store_worker_new(loop, &st->worker, err);
-    if (r == 0 && st->file.is_new)
-        adv_warn("store", "there was no store: a new, empty one was made", ADV_FS("path", st->file.path),
-                 ADV_FS("uuid", st->base.uuid));
+    st->base.made = st->file.is_new;
     if (r < 0) {
         (void) sqlite_close(&st->base);
         return r;

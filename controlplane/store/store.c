@@ -53,6 +53,11 @@ uint64_t store_term(const struct store *st)
     return st->term;
 }
 
+bool store_made(const struct store *st)
+{
+    return st->made;
+}
+
 bool store_shared(const struct store *st)
 {
     return st->ops->shared;

@@ -55,6 +55,8 @@ void store_set_wake(struct store *st, void (*wake)(void *arg), void *arg);
 const char *store_uuid(const struct store *st);
 uint64_t store_term(const struct store *st);
 bool store_shared(const struct store *st);
+/* There was none when it was opened (no file or an empty one; a database without tables of ours). */
+bool store_made(const struct store *st);
 const char *store_replica(const struct store *st);
 
 /* Reads everything into @f and the newest changes into @w; both are the store's until @cb. Nothing else may be

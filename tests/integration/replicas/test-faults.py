@@ -197,7 +197,7 @@ def the_database_is_killed_and_comes_back():
         s.f.db.kill()
         wait_for("the writers to notice", lambda: "STORE_UNAVAILABLE" in s.w.reasons, 30)
         advstack.wait_for("the agent to be told", lambda: s.agent.error, 30)
-        told(s.f.r, "commit failed: dropping memory", "store still unavailable, will retry")
+        told(s.f.r, "the store failed: dropping memory", "store still unavailable, will retry")
         s.f.db.start()
 
 
