@@ -84,6 +84,9 @@ struct agent {
     struct order *orders;
     unsigned order_number;
     bool old_intents_closed, reported_again;
+    int64_t late_look_for_us; /* lease.settled_boot_us for which a poll out of turn was asked */
+    struct unwritten *unwritten; /* outcomes that the journal did not take */
+    int64_t unwritten_due_us, unwritten_wait_us;
 
     struct attempt_log *logs;
     int64_t acked_us; /* the control plane's last sign of life */

@@ -56,6 +56,7 @@ struct order {
     bool constrained;
     bool without_ours; /* the step takes our exclusions out: with them the job cannot run */
     int64_t back_off_us; /* 0: not refused yet */
+    int64_t journal_wait_us; /* 0: the journal takes what is written */
     /* After it has converged: looks at the successor when it should start. */
     int64_t start_us; /* 0: none */
     unsigned late_looks;
@@ -67,6 +68,7 @@ struct order {
     uint64_t intent_seq; /* of the step under way; 0: no write yet */
     char read_before[256];
     advisor_v1_DispositionReason denied; /* by the gate */
+    bool denied_by_journal;              /* which cannot be written at present */
     char denied_text[160];
     /* A job that our own command revived wrongly is cancelled again. */
     bool put_right;
@@ -216,6 +218,20 @@ static bool deny(struct order *x, advisor_v1_DispositionReason why, const char *
     (void) vsnprintf(x->denied_text, sizeof(x->denied_text), fmt, ap);
     va_end(ap);
     x->denied = why;
+    x->denied_by_journal = false;
+    return false;
+}
+
+/* A disk that is full, or a sync that failed, says nothing of the advice. */
+static bool passes(int r)
+{
+    return r == -ADV_RESOURCE_EXHAUSTED || r == -ADV_UNAVAILABLE;
+}
+
+static bool deny_unwritten(struct order *x, int r, const struct adv_err *err)
+{
+    (void) deny(x, REASON(NOT_AUTHORIZED_BY_CLUSTER), "%s", err->msg);
+    x->denied_by_journal = passes(r);
     return false;
 }
 
@@ -274,13 +290,14 @@ static bool may_write(struct order *x, const struct adapter_write *w)
     struct agent *a = x->a;
     int64_t now = adv_boot_us();
     struct adv_err err;
+    int r;
 
     if (a->closing)
         return deny(x, REASON(STALE_EPOCH), "the agent is stopping");
     if (!lease_may_write(&a->lease, now, w->deadline_ms, w->landing_bound_ms))
         return deny(x, REASON(STALE_EPOCH), "the lease does not cover the command");
-    if (journal_may_act(a->journal, &err) < 0)
-        return deny(x, REASON(NOT_AUTHORIZED_BY_CLUSTER), "%s", err.msg);
+    if ((r = journal_may_act(a->journal, &err)) < 0)
+        return deny_unwritten(x, r, &err);
     if (x->unwind) {
         const struct journal_hold *h = journal_find_hold(a->journal, x->o.attempt.job_id);
         return (h && !keeps(a, h)) || deny(x, REASON(STALE_EPOCH), "the hold is wanted again");
@@ -297,7 +314,7 @@ static bool may_write(struct order *x, const struct adapter_write *w)
         return deny(x, REASON(MODE_TOO_LOW), "the cluster's mode does not allow it");
     if (!w->before || !reconcile_consents(w->before->comment, reconcile_approved(&x->o)))
         return deny(x, REASON(OPTED_OUT), "the job's comment does not ask for a restart");
-    int r = may_chain(x, &w->before->job, &err);
+    r = may_chain(x, &w->before->job, &err);
     if (r < 0)
         return deny(x, r == -ADV_RESOURCE_EXHAUSTED    ? REASON(BUDGET_EXHAUSTED)
                        : r == -ADV_PERMISSION_DENIED ? REASON(NOT_AUTHORIZED_BY_CLUSTER)
@@ -373,20 +390,22 @@ static bool journal_step(struct order *x, const struct adapter_write *w)
     ADV_AUTO_DONE(adv_buf) adds = { 0 };
     struct journal_intent in;
     struct adv_err err;
+    int r;
 
     fill_intent(x, w, &in);
     adv_buf_init(&adds, LIST_MAX);
     if (x->verb == ADAPTER_VERB_CONSTRAIN) {
-        if (what_it_adds(w, &adds, &err) < 0)
-            return deny(x, REASON(NOT_AUTHORIZED_BY_CLUSTER), "%s", err.msg);
+        if ((r = what_it_adds(w, &adds, &err)) < 0)
+            return deny_unwritten(x, r, &err);
         in.adds = adds.len ? adds.data : NULL;
     }
     if (!x->unwind && (x->verb == ADAPTER_VERB_PRESERVE || x->verb == ADAPTER_VERB_INTERRUPT)) {
-        if (journal_hold(x, w->before->comment, &err) < 0)
-            return deny(x, REASON(NOT_AUTHORIZED_BY_CLUSTER), "%s", err.msg);
+        if ((r = journal_hold(x, w->before->comment, &err)) < 0)
+            return deny_unwritten(x, r, &err);
     }
-    if (journal_append_intent(a->journal, &in, agent_wall_us(a), &x->intent_seq, &err) < 0)
-        return deny(x, REASON(NOT_AUTHORIZED_BY_CLUSTER), "%s", err.msg);
+    if ((r = journal_append_intent(a->journal, &in, agent_wall_us(a), &x->intent_seq, &err)) < 0)
+        return deny_unwritten(x, r, &err);
+    x->journal_wait_us = 0;
     report_action(x, x->intent_seq, &in, NULL, NULL, NULL);
     return true;
 }
@@ -420,9 +439,73 @@ void orders_authorize(void *ctx, const struct adapter_write *w, adapter_authoriz
     cb(arg, true, lease_kill_at_boot_us(&a->lease, w->landing_bound_ms));
 }
 
+/* Outcomes that could not be written. Until they are, their intents count as open: what may have been done, was. */
+struct unwritten {
+    struct unwritten *next;
+    uint64_t seq;
+    struct journal_outcome out; /* excluded is its own */
+};
+
+static bool is_unwritten(const struct agent *a, uint64_t seq)
+{
+    for (const struct unwritten *u = a->unwritten; u; u = u->next)
+        if (u->seq == seq)
+            return true;
+    return false;
+}
+
+static int64_t longer(int64_t wait_us)
+{
+    return !wait_us ? BACK_OFF_US : 2 * wait_us < BACK_OFF_MAX_US ? 2 * wait_us : BACK_OFF_MAX_US;
+}
+
+static void write_later(struct agent *a, uint64_t seq, const struct journal_outcome *out, const struct adv_err *why)
+{
+    struct unwritten *u = calloc(1, sizeof(*u));
+
+    if (!u || (out->excluded && !(u->out.excluded = strdup(out->excluded)))) {
+        free(u);
+        adv_error("advice", "an outcome is not journalled, it counts as unknown", ADV_FU("journal_seq", seq),
+                  ADV_FS("why", why->msg));
+        return;
+    }
+    char *excluded = u->out.excluded;
+    u->seq = seq;
+    u->out = *out;
+    u->out.excluded = excluded;
+    u->next = a->unwritten;
+    a->unwritten = u;
+    if (!a->unwritten_wait_us) {
+        a->unwritten_wait_us = longer(0);
+        a->unwritten_due_us = adv_mono_us() + a->unwritten_wait_us;
+    }
+    adv_error("advice", "an outcome cannot be journalled, will try again and again", ADV_FU("journal_seq", seq),
+              ADV_FS("why", why->msg));
+}
+
+static void write_outcomes(struct agent *a)
+{
+    struct unwritten *u;
+    int r = 0;
+
+    while ((u = a->unwritten)) {
+        r = journal_append_outcome(a->journal, u->seq, &u->out, NULL);
+        if (r < 0 && r != -ADV_NOT_FOUND)
+            break;
+        if (r == 0)
+            adv_info("advice", "an outcome is journalled at last", ADV_FU("journal_seq", u->seq));
+        a->unwritten = u->next;
+        free(u->out.excluded);
+        free(u);
+    }
+    a->unwritten_wait_us = a->unwritten ? longer(a->unwritten_wait_us) : 0;
+    a->unwritten_due_us = adv_mono_us() + a->unwritten_wait_us;
+}
+
 /* Steps */
 
-static void close_intent(struct order *x, const struct adapter_result *res)
+/* False: its intent is open as before. */
+static bool close_intent(struct order *x, const struct adapter_result *res)
 {
     struct agent *a = x->a;
     struct journal_outcome out = { 0 };
@@ -430,10 +513,11 @@ static void close_intent(struct order *x, const struct adapter_result *res)
     struct adv_hostlist *hl = NULL;
     struct adv_buf text;
     struct adv_err err;
+    bool written;
     size_t pos = 0;
 
     if (!x->intent_seq)
-        return;
+        return true;
     for (const struct journal_step *s; (s = journal_next_open(a->journal, &pos));)
         if (s->seq == x->intent_seq)
             in = s->intent;
@@ -449,13 +533,26 @@ static void close_intent(struct order *x, const struct adapter_result *res)
             out.excluded = text.data;
     }
     ADV_FAILPOINT("agent.before_outcome");
-    if (journal_append_outcome(a->journal, x->intent_seq, &out, &err) < 0)
-        adv_error("advice", "an outcome is not journalled", ADV_FS("why", err.msg));
+    written = journal_append_outcome(a->journal, x->intent_seq, &out, &err) == 0;
+    if (!written)
+        write_later(a, x->intent_seq, &out, &err);
     ADV_FAILPOINT("agent.after_outcome");
     report_action(x, x->intent_seq, &in, res, out.command, out.reason);
     adv_buf_done(&text);
     (void) adv_hostlist_free(hl);
     x->intent_seq = 0;
+    return written;
+}
+
+/* A second, then twice as long each time. */
+static void wait_for_journal(struct order *x, const char *why)
+{
+    if (!x->journal_wait_us)
+        adv_warn("advice", "the journal cannot be written, so nothing is done; will try again and again",
+                 ADV_FS("job", x->o.attempt.job_id), ADV_FS("why", why), ADV_FS("tag", x->tag));
+    tell(x, advisor_v1_Disposition_DISPOSITION_PENDING, REASON(NOT_AUTHORIZED_BY_CLUSTER), why);
+    x->journal_wait_us = longer(x->journal_wait_us);
+    x->due_us = adv_mono_us() + x->journal_wait_us;
 }
 
 static void on_denied(struct order *x)
@@ -463,6 +560,10 @@ static void on_denied(struct order *x)
     advisor_v1_Disposition pending = advisor_v1_Disposition_DISPOSITION_PENDING;
 
     x->due_us = adv_mono_us() + LATER_US;
+    if (x->denied_by_journal) {
+        wait_for_journal(x, x->denied_text);
+        return;
+    }
     if (x->unwind || x->put_right)
         return;
     switch (x->denied) {
@@ -477,12 +578,9 @@ static void on_denied(struct order *x)
     }
 }
 
-/* A second, then twice as long each time. */
 static void wait_longer(struct order *x)
 {
-    x->back_off_us = !x->back_off_us                        ? BACK_OFF_US
-                     : 2 * x->back_off_us < BACK_OFF_MAX_US ? 2 * x->back_off_us
-                                                            : BACK_OFF_MAX_US;
+    x->back_off_us = longer(x->back_off_us);
     x->due_us = adv_mono_us() + x->back_off_us;
 }
 
@@ -591,7 +689,7 @@ static void on_acted(void *arg, const struct adapter_result *res)
     x->busy = false;
     x->due_us = adv_mono_us();
     if (wrote)
-        close_intent(x, res);
+        (void) close_intent(x, res);
     if (wrote && res->command != ADAPTER_COMMAND_NOT_SENT && res->observed == ADAPTER_OBSERVED_UNKNOWN)
         lease_unsettle(&a->lease, adv_boot_us()); /* it may still land */
     adv_info("advice", "step done", ADV_FS("tag", x->tag), ADV_FS("job", x->o.attempt.job_id),
@@ -825,8 +923,9 @@ static void unwind_step(struct order *x, enum adapter_found found, const struct 
         adv_warn("advice", "a held job is left as it is, for its owner to decide", ADV_FS("job", h->job));
     if (!ours || h->on_expiry == JOURNAL_LEAVE) {
         if (journal_append_hold_end(a->journal, h->job, &err) < 0)
-            return;
-        x->done_us = adv_mono_us();
+            wait_for_journal(x, err.msg);
+        else
+            x->done_us = adv_mono_us();
         return;
     }
     agent_look_at_ceiling(a);
@@ -917,9 +1016,8 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
             x->due_us = adv_mono_us() + SOON_US;
             break;
         }
-        if (!h && d->job.held_by_requeue && journal_hold(x, d->comment, &why) < 0) {
-            adv_warn("advice", "a hold that was taken over is not journalled", ADV_FS("why", why.msg));
-            x->due_us = adv_mono_us() + LATER_US;
+        if (!h && d->job.held_by_requeue && journal_hold(x, d->comment, &why) < 0) { /* taken over */
+            wait_for_journal(x, why.msg);
             break;
         }
         x->without_ours = n.without_ours;
@@ -1005,15 +1103,29 @@ static bool late_look_is_due(const struct order *x, int64_t now)
 
 /* The list */
 
-static struct order *add(struct agent *a)
+/* Room for one more: finished ones are only kept for repeats. */
+static bool make_room(struct agent *a)
 {
-    struct order *x = NULL;
+    struct order **done = NULL, *x;
     size_t n = 0;
 
-    for (struct order *o = a->orders; o; o = o->next)
-        n++;
+    for (struct order **pp = &a->orders; *pp; pp = &(*pp)->next, n++)
+        if ((*pp)->done_us && !(*pp)->busy && (!done || (*pp)->done_us <= (*done)->done_us))
+            done = pp;
     if (n < ORDERS_MAX)
-        x = calloc(1, sizeof(*x));
+        return true;
+    if (!done)
+        return false;
+    x = *done;
+    *done = x->next;
+    free(x);
+    return true;
+}
+
+static struct order *add(struct agent *a)
+{
+    struct order *x = make_room(a) ? calloc(1, sizeof(*x)) : NULL;
+
     if (!x)
         return NULL;
     x->a = a;
@@ -1143,14 +1255,21 @@ void orders_report_again(struct agent *a)
     }
 }
 
-/* Intents of an earlier run: once nothing of theirs can land any more, their outcome is whatever the
- * orders' looks find; the records are closed as unknown. */
+/* Intents of an earlier run: once nothing of theirs can land any more, their outcome is whatever is found then; where that
+ * tells nothing the records are closed as unknown. A look that began earlier may be older than what landed last. */
 static void close_old_intents(struct agent *a)
 {
     const struct journal_step *s;
     struct adapter_result res = { .command = ADAPTER_COMMAND_TIMED_OUT };
     size_t pos = 0;
 
+    if (journal_next_open(a->journal, &pos) && a->look_boot_us < a->lease.settled_boot_us) {
+        if (a->late_look_for_us != a->lease.settled_boot_us)
+            a->next_poll_us = 0;
+        a->late_look_for_us = a->lease.settled_boot_us;
+        return;
+    }
+    pos = 0;
     for (;;) {
         struct order *x = NULL, temp;
         struct journal_intent in;
@@ -1161,7 +1280,7 @@ static void close_old_intents(struct agent *a)
             break;
         for (x = a->orders; x; x = x->next)
             mine = mine || x->intent_seq == s->seq;
-        if (mine)
+        if (mine || is_unwritten(a, s->seq))
             continue;
         in = s->intent;
         temp_order(a, s, &temp);
@@ -1172,32 +1291,59 @@ static void close_old_intents(struct agent *a)
         else
             res.observed = ADAPTER_OBSERVED_UNKNOWN;
         (void) adv_err_set(&res.err, ADV_UNKNOWN, "the agent ended while the command ran");
-        close_intent(&temp, &res);
+        if (!close_intent(&temp, &res)) /* the disk is full, or worse: no more of it now */
+            break;
         pos = 0; /* the list has changed */
-        if (temp.intent_seq || journal_may_act(a->journal, NULL) < 0)
-            return;
     }
-    a->old_intents_closed = true;
+    a->old_intents_closed = !s;
+}
+
+/* What was received in an earlier session and is not told in this one, nobody waits for: the attempt has gone, or was settled
+ * otherwise. Who stands by is told nothing, and if it acts again, everything anew. */
+static void finish_forgotten(struct agent *a)
+{
+    for (struct order *x = a->orders; x; x = x->next) {
+        if (!x->stale || x->unwind || x->put_right || x->busy || x->done_us)
+            continue;
+        if (a->orders_known)
+            finish(x, advisor_v1_Disposition_DISPOSITION_ABANDONED, REASON(STALE_EPOCH),
+                   "the control plane does not ask for it any more");
+        else if (!a->lease.held)
+            x->done_us = adv_mono_us();
+    }
+}
+
+static void forget(struct agent *a, int64_t now)
+{
+    for (struct order **pp = &a->orders; *pp;) {
+        struct order *x = *pp;
+        if (x->busy || !x->done_us || !(x->unwind || now - x->done_us > FORGET_US)) {
+            pp = &x->next;
+            continue;
+        }
+        *pp = x->next;
+        free(x);
+    }
 }
 
 void orders_tick(struct agent *a)
 {
     int64_t now = adv_mono_us();
 
-    if (a->closing || !a->lease.held || !lease_valid(&a->lease, adv_boot_us()))
+    if (a->closing)
+        return;
+    if (a->unwritten && now >= a->unwritten_due_us)
+        write_outcomes(a);
+    finish_forgotten(a);
+    forget(a, now);
+    if (!a->lease.held || !lease_valid(&a->lease, adv_boot_us()))
         return;
     if (lease_settled(&a->lease, adv_boot_us()) && a->good_read_us) {
-        if (!a->old_intents_closed)
+        if (!a->old_intents_closed && !a->unwritten)
             close_old_intents(a);
         start_unwinds(a);
     }
-    for (struct order **pp = &a->orders; *pp;) {
-        struct order *x = *pp;
-        if (!x->busy && x->done_us && (x->unwind || now - x->done_us > FORGET_US)) {
-            *pp = x->next;
-            free(x);
-            continue;
-        }
+    for (struct order *x = a->orders; x; x = x->next) {
         if (!x->busy && late_look_is_due(x, now)) {
             x->late_looks++;
             x->busy = true;
@@ -1206,12 +1352,19 @@ void orders_tick(struct agent *a)
         if (!x->busy && !x->done_us && (!x->stale || x->put_right) && now >= x->due_us &&
             (!x->unwind || lease_settled(&a->lease, adv_boot_us())))
             run(x);
-        pp = &x->next;
     }
 }
 
 void orders_free(struct agent *a)
 {
+    struct unwritten *u;
+
+    write_outcomes(a); /* the last time that they are known */
+    while ((u = a->unwritten)) {
+        a->unwritten = u->next;
+        free(u->out.excluded);
+        free(u);
+    }
     while (a->orders) {
         struct order *x = a->orders;
         a->orders = x->next;

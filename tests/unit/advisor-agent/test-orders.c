@@ -4,6 +4,7 @@
  * orders.c calls are here as well, so that what it says can be looked at. */
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,30 @@ static bool lands;       /* or does it, and nobody hears of it */
 /* What was told last */
 static advisor_v1_AdviceStatusReport status;
 static unsigned n_status, n_actions;
+
+static int64_t later_us; /* --wrap=adv_mono_us */
+
+int64_t __real_adv_mono_us(void);
+int64_t __wrap_adv_mono_us(void);
+int64_t __wrap_adv_mono_us(void)
+{
+    return __real_adv_mono_us() + later_us;
+}
+
+/* The disk */
+static bool disk_full;
+static unsigned n_full; /* writes that it refused */
+
+static ssize_t disk_write(int fd, const void *data, size_t len)
+{
+    if (!disk_full)
+        return write(fd, data, len);
+    n_full++;
+    errno = ENOSPC;
+    return -1;
+}
+
+static const struct journal_io disk = { disk_write, fdatasync };
 
 int session_send_status(struct session *s, const advisor_v1_AdviceStatusReport *m, struct adv_err *err)
 {
@@ -258,7 +283,7 @@ static void setup(void)
                          .orders_known = true, .bound_ms = 20000, .good_read_us = 1, .forget_after_s = 300, .look_boot_us = adv_boot_us(),
                          .look_wall_us = adv_wall_us(),
                          .session = (struct session *) (void *) &dummy_session };
-    cr_assert_eq(journal_open(dir, true, NULL, &a.journal, NULL), 0);
+    cr_assert_eq(journal_open(dir, true, &disk, &a.journal, NULL), 0);
     cr_assert_eq(ceiling_new(ceiling_path, getuid(), &a.ceiling, NULL), 0);
     a.snapshot = snapshot_new(no_submit, NULL);
     cr_assert(a.snapshot);
@@ -1068,4 +1093,232 @@ Test(orders, exclusions_of_another_job_that_had_the_id_are_not_ours)
     turn(2);
     cr_assert_str_eq(did, "constrain ");
     cr_assert_eq(n_exclude_before, 0);
+}
+
+/* A disk that is full for a minute says nothing of the advice. */
+Test(orders, a_full_disk_is_waited_for)
+{
+    unsigned looks = 0;
+
+    give();
+    disk_full = true;
+    turn(2);
+    expect_status(D(PENDING), R(NOT_AUTHORIZED_BY_CLUSTER));
+    cr_assert_eq(n_status, 1);
+    cr_assert_gt(n_full, 0);
+    cr_assert(!turn_once()); /* not at once */
+    for (int i = 0; i < 120; i++) { /* after a second, two, four, … */
+        later_us += 1000000;
+        while (turn_once())
+            looks++;
+    }
+    cr_assert_geq(looks, 10); /* a look and a step that is not done */
+    cr_assert_leq(looks, 14);
+    cr_assert_eq(n_status, 1); /* told once */
+    cr_assert_str_eq(did, "");
+    disk_full = false;
+    turn(10);
+    cr_assert_str_eq(did, "preserve constrain release ");
+    expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+}
+
+static void fill_the_disk(void)
+{
+    disk_full = true;
+}
+
+static const struct journal_step *step_of(const char *verb)
+{
+    return journal_find_step(a.journal, NULL, "7", verb);
+}
+
+/* The command was carried out, and the disk became full before that could be written. */
+Test(orders, an_outcome_is_written_once_there_is_room)
+{
+    give();
+    turn(1);
+    after_write = fill_the_disk;
+    turn(1);
+    after_write = NULL;
+    cr_assert_str_eq(did, "preserve ");
+    cr_assert(!step_of("preserve")->done);
+    unsigned before = n_full, actions = n_actions;
+    for (int i = 0; i < 1000; i++)
+        orders_tick(&a);
+    cr_assert_eq(n_full, before); /* not hammered */
+    disk_full = false;
+    a.unwritten_due_us = 0;
+    orders_tick(&a);
+    cr_assert_null(a.unwritten);
+    cr_assert(step_of("preserve")->done);
+    cr_assert_str_eq(step_of("preserve")->outcome.observed, "yes");
+    turn(10);
+    cr_assert_str_eq(did, "preserve constrain release ");
+    cr_assert_eq(n_actions, actions + 4); /* the outcome was told when it was known */
+}
+
+/* The list of nodes that are ours now comes along. */
+Test(orders, an_outcome_that_waits_knows_our_exclusions)
+{
+    give();
+    turn(3);
+    after_write = fill_the_disk;
+    turn(1);
+    after_write = NULL;
+    cr_assert_str_eq(did, "preserve constrain ");
+    disk_full = false;
+    a.unwritten_due_us = 0;
+    orders_tick(&a);
+    cr_assert_str_eq(step_of("constrain")->outcome.excluded, "n1");
+}
+
+/* The way out is the last chance. */
+Test(orders, an_outcome_is_written_on_the_way_out)
+{
+    give();
+    turn(1);
+    after_write = fill_the_disk;
+    turn(1);
+    disk_full = false;
+    orders_free(&a);
+    cr_assert(step_of("preserve")->done);
+}
+
+/* As after a restart in the middle of the command. */
+static void intent_of_an_earlier_run(void)
+{
+    struct journal_intent in = { .epoch = { 1, 1 }, .advice = "clusters/c/jobs/u/attempts/0/advice", .generation = 1,
+                                 .job = "7", .submit_s = 1000, .verb = "preserve" };
+    uint64_t seq;
+
+    cr_assert_eq(journal_append_intent(a.journal, &in, adv_wall_us(), &seq, NULL), 0);
+}
+
+static int64_t known_submit(void *ctx, const struct adapter_job *j)
+{
+    return 1000;
+}
+
+/* The bulk read as it shows the job now. */
+static void poll_as_of(int64_t boot_us)
+{
+    (void) snapshot_free(a.snapshot);
+    a.snapshot = snapshot_new(known_submit, NULL);
+    cr_assert_eq(snapshot_detail(a.snapshot, &job, NULL), 0);
+    a.look_boot_us = boot_us;
+}
+
+/* It landed after the last look, and within the bound. */
+Test(orders, an_old_intent_is_judged_by_a_look_behind_the_landing_bound)
+{
+    int64_t now = adv_boot_us();
+
+    intent_of_an_earlier_run();
+    poll_as_of(now - 30000000);
+    job.job.restart_count = 1;
+    a.lease.settling = true;
+    a.lease.settled_boot_us = now - 1;
+    a.next_poll_us = INT64_MAX;
+    for (int i = 0; i < 10; i++)
+        orders_tick(&a);
+    cr_assert(!step_of("preserve")->done);
+    cr_assert_eq(a.next_poll_us, 0); /* a look out of turn */
+    a.next_poll_us = INT64_MAX;
+    orders_tick(&a);
+    cr_assert_eq(a.next_poll_us, INT64_MAX); /* asked for once */
+    poll_as_of(now);
+    orders_tick(&a);
+    cr_assert(step_of("preserve")->done);
+    cr_assert_str_eq(step_of("preserve")->outcome.observed, "yes");
+    cr_assert_eq(n_actions, 1);
+    cr_assert(a.old_intents_closed);
+}
+
+/* It is told once, and the agent goes on. */
+Test(orders, old_intents_are_closed_once_there_is_room)
+{
+    intent_of_an_earlier_run();
+    intent_of_an_earlier_run();
+    poll_as_of(adv_boot_us());
+    disk_full = true;
+    for (int i = 0; i < 100; i++)
+        orders_tick(&a);
+    cr_assert_eq(n_actions, 1);
+    cr_assert(!a.old_intents_closed);
+    disk_full = false;
+    a.unwritten_due_us = 0;
+    orders_tick(&a);
+    orders_tick(&a);
+    cr_assert_eq(n_actions, 2);
+    cr_assert(a.old_intents_closed);
+    size_t pos = 0;
+    cr_assert_null(journal_next_open(a.journal, &pos));
+}
+
+/* The attempt went, or was settled, while there was no session. */
+Test(orders, what_is_not_asked_for_any_more_is_finished)
+{
+    give();
+    turn(2);
+    cr_assert_str_eq(did, "preserve ");
+    orders_session_lost(&a);
+    a.orders_known = false;
+    turn(5);
+    cr_assert_eq(n_status, 0); /* it may still be told */
+    a.lease.epoch.counter++;
+    a.orders_known = true;
+    orders_tick(&a);
+    cr_assert_eq(n_status, 1);
+    expect_status(D(ABANDONED), R(STALE_EPOCH));
+    turn(10);
+    cr_assert_str_eq(did, "preserve constrain release "); /* what waited in our hold is given back */
+    later_us += 601000000;
+    orders_tick(&a);
+    cr_assert_null(a.orders);
+}
+
+Test(orders, what_is_asked_for_again_goes_on)
+{
+    give();
+    turn(2);
+    orders_session_lost(&a);
+    a.orders_known = false;
+    turn(5);
+    a.lease.epoch.counter++;
+    give();
+    a.orders_known = true;
+    turn(10);
+    cr_assert_str_eq(did, "preserve constrain release ");
+    cr_assert_eq(n_status, 1);
+    expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+}
+
+/* Who stands by is told nothing. */
+Test(orders, a_standby_keeps_no_orders)
+{
+    give();
+    orders_session_lost(&a);
+    a.orders_known = false;
+    lease_drop(&a.lease);
+    orders_tick(&a);
+    later_us += 601000000;
+    orders_tick(&a);
+    cr_assert_null(a.orders);
+    cr_assert_eq(n_status, 0);
+}
+
+/* Finished ones are kept for a while, but make room. */
+Test(orders, finished_orders_make_room)
+{
+    advisor_v1_AdviceOrder o = order();
+
+    o.desired_state = advisor_v1_DesiredState_DESIRED_STATE_NO_ACTION;
+    for (unsigned n = 1; n <= 4100; n++) { /* orders.c has room for 4096 */
+        (void) snprintf(o.name, sizeof(o.name), "clusters/c/jobs/u%u/attempts/0/advice", n);
+        orders_take(&a, &o);
+        if (n % 50)
+            continue;
+        orders_tick(&a);
+        cr_assert_eq(n_status, n);
+    }
 }
