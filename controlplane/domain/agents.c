@@ -27,6 +27,22 @@ int64_t fleet_lease_left_us(const struct cluster *c, const char *instance, int64
     return (c->lease_until_mono_us < c->owned_until_us ? c->lease_until_mono_us : c->owned_until_us) - mono_us;
 }
 
+void fleet_agent_sees(struct cluster *c, int64_t mono_us, int64_t for_us)
+{
+    c->other_sees_us = mono_us + for_us;
+}
+
+bool fleet_other_agent_sees(const struct cluster *c, int64_t mono_us)
+{
+    return mono_us < c->other_sees_us;
+}
+
+void fleet_agent_blind(struct cluster *c)
+{
+    free(c->blind_journal);
+    c->blind_journal = c->holder_journal ? strdup(c->holder_journal) : NULL; /* without memory it takes its place again */
+}
+
 static void grant(struct fleet *f, struct intents *in, struct cluster *c, const char *instance, const char *journal,
                   const struct event *ev)
 {
@@ -37,6 +53,8 @@ static void grant(struct fleet *f, struct intents *in, struct cluster *c, const 
     c->lease_us = f->cfg.lease_us;
     (void) str_set(in, &c->holder_instance, instance);
     (void) str_set(in, &c->holder_journal, journal);
+    (void) str_set(in, &c->blind_journal, NULL);
+    c->other_sees_us = 0; /* it may have been this one */
     c->in_full = false;
     fleet_touch_cluster(in, c);
 }
@@ -88,6 +106,8 @@ void fleet_apply_hello(struct fleet *f, struct intents *in, struct cluster *c, s
     bool same = adv_streq(str_or(c->holder_journal), str_or(ev->u.hello.journal_id));
     bool resumed = ev->u.hello.resume && same && !c->in_full &&
                    epoch_cmp(ev->u.hello.resume_epoch, c->epoch) == 0 && ev->u.hello.resume_digest == c->digest;
+    bool yields = same && adv_streq(str_or(c->blind_journal), str_or(ev->u.hello.journal_id)) &&
+                  fleet_other_agent_sees(c, ev->mono_us);
     char name[RESOURCE_NAME_MAX];
 
     if (epoch_cmp(ev->u.hello.highest_epoch, c->epoch) > 0) {
@@ -102,11 +122,12 @@ void fleet_apply_hello(struct fleet *f, struct intents *in, struct cluster *c, s
         fleet_incident(f, in, c, INCIDENT_STORE_BEHIND, cluster_resource_name(c, name), ev, "%s", str_or(c->epoch_warning));
         fleet_cluster_lower(in, c, ev);
     }
-    if (!same && !fleet_lease_free(c, ev->mono_us)) {
+    if (yields || (!same && !fleet_lease_free(c, ev->mono_us))) {
         ev->u.hello.ret_granted = false;
         ev->u.hello.ret_epoch = c->epoch;
-        fleet_audit(in, c, ev, 0, "agent.standby", cluster_resource_name(c, name), "journal %.64s waits for journal %.64s",
-              str_or(ev->u.hello.journal_id), str_or(c->holder_journal));
+        fleet_audit(in, c, ev, 0, "agent.standby", cluster_resource_name(c, name), "journal %.64s waits for %s%.64s",
+              str_or(ev->u.hello.journal_id), yields ? "an agent that sees the scheduler" : "journal ",
+              yields ? "" : str_or(c->holder_journal));
         return;
     }
     ev->u.hello.ret_settle = c->holder_journal && !same;

@@ -10,12 +10,17 @@
  *                                     texts are copied. Any other message waits until all have landed.
  *                                     An agent that waits for each Ack has one: to ask for what is not
  *                                     there yet costs a write to the connection, before the commit
- *   STANDBY  Heartbeat                takes the lease if it is free (then ACTIVE), else HeartbeatAck without grant
+ *   STANDBY  Heartbeat                takes the lease if it is free (then ACTIVE), else HeartbeatAck without grant; one that
+ *                                     is blind leaves it to one that sees
  *   STANDBY  anything else            ends the call: a standby has nothing to tell
  *
  * The holder of a lease is a session, not an agent process: when a connection breaks and the same process is back
  * before its old session was noticed to be dead, that old one can neither extend the lease nor, when it is closed at
  * last, take it away from the new one.
+ *
+ * An agent that has not seen its scheduler for long is blind. Its lease is not extended while another agent of the cluster
+ * stands by that does see it: when the lease has run out the session ends, and the other one takes it as after any other
+ * holder. Where nobody sees, or nobody else is there, all stays as it is.
  *
  * A lease is extended only from inside a read: an owner whose store is away stops extending, so its agents stop acting
  * in time. */
@@ -34,7 +39,7 @@
 #define BATCH_MAX        8  /* agent_service.options: AdviceBatch.advice */
 #define INTENTS_MAX      32 /* agent_service.options: LeaseGrant.open_intents */
 #define FOCUS_MAX        64 /* agent_service.options: Focus.job_ids */
-#define STALE_SCHED_MS   90000 /* the agent cannot see its scheduler for this long: say so */
+#define STALE_SCHED_MS   90000 /* the agent cannot see its scheduler for this long: it is blind */
 #define SKEW_S           30    /* less is lost among heartbeats that wait; scheduler credentials notice from a few seconds */
 #define SKEW_MAX_S       INT64_C(31536000000) /* a thousand years: more is no clock */
 #define FOCUS_FOR_MS     600000
@@ -331,7 +336,7 @@ static void send_welcome(struct session *s, struct cluster *c, bool granted, boo
     if (granted)
         w.grant = shape_grant(s, &ar, c, true, settle);
     else
-        w.lease_holder = c->holder_journal;
+        w.lease_holder = adv_streq(str_or(c->holder_journal), s->journal) ? (char *) (uintptr_t) "" : c->holder_journal;
     if (granted && !w.grant) {
         refuse(s, ADV_RESOURCE_EXHAUSTED, "NO_MEMORY", "no memory for the welcome");
         return;
@@ -665,7 +670,8 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
     struct cluster *c;
     const Advisor__V1__Heartbeat *hb;
     struct event ev;
-    bool stale, obeyed, heard;
+    bool stale, obeyed, heard, yields;
+    int64_t now_us = s->ops->mono_us(s->ctx);
 
     if (!event_done(s, err))
         return;
@@ -674,10 +680,13 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
     hb = s->msg->heartbeat;
     if (!c)
         return;
+    stale = hb->observation_age_ms > STALE_SCHED_MS;
     if (s->state == SESSION_STANDBY) {
+        if (!stale)
+            fleet_agent_sees(c, now_us, (int64_t) s->silence_timeout_ms * 1000);
         if (hb->ceiling && hb->ceiling->mode <= (Advisor__V1__Mode) MODE_ACT)
             note_ceiling(s, hb->ceiling);
-        if (fleet_lease_free(c, s->ops->mono_us(s->ctx)) && !c->holder_instance) {
+        if (fleet_lease_free(c, now_us) && !c->holder_instance && !(stale && fleet_other_agent_sees(c, now_us))) {
             ev = base_event(s, EV_LEASE_TAKE);
             ev.u.take.instance_id = s->session_id;
             ev.u.take.journal_id = s->journal;
@@ -693,7 +702,7 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
         next_message(s);
         return;
     }
-    if (c->owned_until_us <= s->ops->mono_us(s->ctx)) {
+    if (c->owned_until_us <= now_us) {
         refuse(s, ADV_UNAVAILABLE, "NOT_OWNER", "this replica could not renew its ownership of cluster %s", s->cluster);
         return;
     }
@@ -701,14 +710,18 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
      * hears of it again, or it would stand by for ever as the holder. Or it cannot take it (it could not journal the
      * epoch): then nothing is extended, and at the end of the lease the session ends, so that others can have it. */
     heard = hb->epoch != NULL;
-    if (heard ? !fleet_lease_extend(f, c, s->session_id, s->ops->mono_us(s->ctx)) :
-                fleet_lease_left_us(c, s->session_id, s->ops->mono_us(s->ctx)) == 0) {
-        refuse(s, ADV_ABORTED, "NOT_LEASE_HOLDER", heard ? "another agent of cluster %s holds the lease now" :
-                                                           "the lease of cluster %s ended and was not taken by this agent",
+    yields = stale && adv_streq(str_or(c->holder_instance), s->session_id) && fleet_other_agent_sees(c, now_us);
+    if (heard && !yields ? !fleet_lease_extend(f, c, s->session_id, now_us) :
+                           fleet_lease_left_us(c, s->session_id, now_us) == 0) {
+        if (yields)
+            fleet_agent_blind(c);
+        refuse(s, ADV_ABORTED, "NOT_LEASE_HOLDER",
+               yields ? "this agent has not seen its scheduler for long, and another agent of cluster %s does" :
+               heard  ? "another agent of cluster %s holds the lease now" :
+                        "the lease of cluster %s ended and was not taken by this agent",
                s->cluster);
         return;
     }
-    stale = hb->observation_age_ms > STALE_SCHED_MS;
     obeyed = (enum adv_mode) hb->cluster_mode == mode_of(c) && !hb->write_in_flight;
     if (hb->ceiling || stale != (c->agent_state == AGENT_SCHEDULER_UNAVAILABLE) || (!c->mode_effective_us && obeyed) ||
         skew_changed(c->agent_skew_s, s->skew_s)) {

@@ -279,6 +279,48 @@ def two_agents_one_lease():
 
 
 @case
+def a_blind_agent_makes_room():
+    """The holder has not seen its scheduler for long, beats on, and comes back at once when it is put out. What it was granted
+    is over before the one that sees is granted anything."""
+    c = advstack.Advisord(**{"agent.lease": "3s", "agent.heartbeat_interval": "300ms", "agent.silence_timeout": "3s"})
+    f = api.FleetServiceStub(c.channel("admin:root"))
+    f.CreateCluster(api.CreateClusterRequest(cluster_id="blind"), timeout=10)
+    open_ = lambda name: advstack.FakeAgent(api, c.channel("agent:blind"), "blind", instance=name, journal=f"j{name}")  # noqa: E731
+    first, second = open_("a"), open_("b")
+    until = 0  # when the last grant of the first ends, counted as an agent does
+    epoch = first.wait("welcome").grant.epoch.counter
+    assert not second.wait("welcome").HasField("grant")
+
+    def beat():
+        nonlocal until
+        second.heartbeat()
+        sent, n = time.monotonic(), first.heartbeat(observation_age_ms=120000)
+        ack = wait_for("an answer, or the end", lambda: first.error or next(
+            (h for h in first.all("heartbeat_ack") if h.id == n), None), 10)
+        if ack is not first.error and ack.HasField("grant"):
+            until = max(until, sent + ack.grant.lease_ms / 1000)
+        return first.error
+
+    wait_for("the blind one to be put out", beat, 30)
+    assert first.error.code().name == "ABORTED" and "not seen its scheduler" in first.error.details(), first.error
+    first.close()
+    first = open_("a")
+    assert not first.wait("welcome").HasField("grant"), "its place was kept"
+
+    def takes():
+        first.heartbeat(observation_age_ms=120000)
+        second.heartbeat()
+        return next((h.grant for h in second.all("heartbeat_ack") if h.HasField("grant")), None)
+    held = wait_for("the one that sees to get the lease", takes, 20)
+    assert until and time.monotonic() >= until, "the lease was given away while the first could still act"
+    assert held.epoch.counter > epoch and held.settle, held
+    assert not any(h.HasField("grant") for h in first.all("heartbeat_ack"))
+    first.close()
+    second.close()
+    c.stop()
+
+
+@case
 def watch_follows_and_resumes():
     cluster("seen", api.MODE_ACT)
     w = api.WatchServiceStub(d.channel("reader:bob"))

@@ -311,6 +311,7 @@ static void say_hello(struct peer *p, const char *journal)
 }
 
 static int64_t agent_wall_ms; /* as heartbeats say it; 0: not at all */
+static uint64_t blind_ms;      /* the same */
 
 static void say_heartbeat(struct peer *p, uint64_t id, bool holds)
 {
@@ -324,6 +325,7 @@ static void say_heartbeat(struct peer *p, uint64_t id, bool holds)
     hb.id = id;
     hb.epoch = holds ? &e : NULL;
     hb.agent_wall_ms = agent_wall_ms;
+    hb.observation_age_ms = blind_ms;
     hb.cluster_mode = ADVISOR__V1__MODE__MODE_ACT;
     m.message_case = ADVISOR__V1__SESSION_REQUEST__MESSAGE_HEARTBEAT;
     m.heartbeat = &hb;
@@ -1123,6 +1125,142 @@ Test(session, a_heartbeat_that_crosses_the_grant_loses_no_lease)
     cr_assert_eq(LAST(&b, HEARTBEAT_ACK)->heartbeat_ack->grant->lease_ms, 5000);
     cr_assert_eq(cluster()->lease_until_mono_us, until + 1000000);
     close_peer(&b);
+}
+
+/* One heartbeat of each, a second later. */
+static void beat_both(struct peer *holder, struct peer *standby, uint64_t id, uint64_t holder_blind_ms, uint64_t standby_blind_ms)
+{
+    now_us += 1000000;
+    blind_ms = standby_blind_ms;
+    if (standby)
+        say_heartbeat(standby, id, false);
+    blind_ms = holder_blind_ms;
+    say_heartbeat(holder, id, true);
+    blind_ms = 0;
+}
+
+static unsigned lease_ms_of(const struct peer *p)
+{
+    return LAST(p, HEARTBEAT_ACK)->heartbeat_ack->grant ? LAST(p, HEARTBEAT_ACK)->heartbeat_ack->grant->lease_ms : 0;
+}
+
+/* It renews and renews what it cannot use, while one that could waits. */
+Test(session, a_blind_holder_makes_room_for_one_that_sees)
+{
+    struct peer a, b;
+    struct epoch before;
+
+    open_peer(&a, "s1");
+    say_hello(&a, "j1");
+    say_jobs(&a, 1, 1, 1, ADVISOR__V1__JOB_STATE__JOB_STATE_RUNNING, true);
+    open_peer(&b, "s2");
+    say_hello(&b, "j2");
+    beat_both(&a, &b, 1, 90000, 0); /* not for long yet */
+    cr_assert_eq(lease_ms_of(&a), 5000);
+    for (uint64_t id = 2; id < 6; id++) { /* what it has it keeps, and no more */
+        beat_both(&a, &b, id, 91000, 0);
+        cr_assert_not(a.failed, "%s", a.why.msg);
+        cr_assert_eq(lease_ms_of(&a), 5000 - (id - 1) * 1000);
+        cr_assert_eq(lease_ms_of(&b), 0);
+    }
+    cr_assert_eq(cluster()->agent_state, AGENT_SCHEDULER_UNAVAILABLE);
+    before = cluster()->epoch;
+    beat_both(&a, &b, 6, 91000, 0);
+    cr_assert(a.failed && a.why.code == ADV_ABORTED);
+    cr_assert_str_eq(a.why.reason, "NOT_LEASE_HOLDER");
+    cr_assert_not(session_active(b.session));
+    close_peer(&a);
+    open_peer(&a, "s3"); /* it is back first */
+    say_hello(&a, "j1");
+    cr_assert_null(LAST(&a, WELCOME)->welcome->grant, "its place is not kept");
+    blind_ms = 92000;
+    say_heartbeat(&a, 1, false);
+    cr_assert_not(session_active(a.session));
+    blind_ms = 0;
+    say_heartbeat(&b, 7, false);
+    cr_assert(session_active(b.session));
+    cr_assert(LAST(&b, HEARTBEAT_ACK)->heartbeat_ack->grant->settle, "another acted before");
+    cr_assert_gt(epoch_cmp(cluster()->epoch, before), 0);
+    /* And back, when it is the other way round. */
+    for (uint64_t id = 8; id < 14 && !b.failed; id++)
+        beat_both(&b, &a, id, 91000, 0);
+    cr_assert(b.failed);
+    close_peer(&b);
+    say_heartbeat(&a, 20, false);
+    cr_assert(session_active(a.session));
+    close_peer(&a);
+}
+
+/* Sight comes back in time. */
+Test(session, a_holder_that_sees_again_keeps_its_lease)
+{
+    struct peer a, b;
+
+    open_peer(&a, "s1");
+    say_hello(&a, "j1");
+    open_peer(&b, "s2");
+    say_hello(&b, "j2");
+    for (uint64_t id = 1; id < 4; id++)
+        beat_both(&a, &b, id, 91000, 0);
+    cr_assert_lt(lease_ms_of(&a), 5000);
+    beat_both(&a, &b, 4, 0, 0);
+    cr_assert_eq(lease_ms_of(&a), 5000);
+    cr_assert_not(session_active(b.session));
+    close_peer(&a);
+    close_peer(&b);
+}
+
+/* Nobody sees, nobody else is there, or the other one was last heard of long ago: to take the lease away would mend nothing. */
+Test(session, a_blind_holder_keeps_what_nobody_else_could_use)
+{
+    struct peer a, b;
+
+    open_peer(&a, "s1");
+    say_hello(&a, "j1");
+    for (uint64_t id = 1; id < 10; id++)
+        beat_both(&a, NULL, id, 91000, 0);
+    cr_assert_eq(lease_ms_of(&a), 5000);
+    open_peer(&b, "s2");
+    say_hello(&b, "j2");
+    for (uint64_t id = 10; id < 20; id++)
+        beat_both(&a, &b, id, 91000, 92000);
+    cr_assert_eq(lease_ms_of(&a), 5000);
+    beat_both(&a, &b, 20, 0, 0); /* it sees, and goes */
+    close_peer(&b);
+    now_us += 10000000;
+    for (uint64_t id = 21; id < 31; id++)
+        beat_both(&a, NULL, id, 91000, 0);
+    cr_assert_not(a.failed, "%s", a.why.msg);
+    cr_assert_eq(lease_ms_of(&a), 5000);
+    close_peer(&a);
+}
+
+/* The one that saw is gone as well: better blind than nobody. */
+Test(session, a_blind_agent_takes_what_nobody_wants)
+{
+    struct peer a, b;
+
+    open_peer(&a, "s1");
+    say_hello(&a, "j1");
+    open_peer(&b, "s2");
+    say_hello(&b, "j2");
+    for (uint64_t id = 1; !a.failed; id++) {
+        cr_assert_lt(id, 10);
+        beat_both(&a, &b, id, 91000, 0);
+    }
+    close_peer(&a);
+    close_peer(&b);
+    open_peer(&a, "s3");
+    say_hello(&a, "j1");
+    cr_assert_not(session_active(a.session));
+    blind_ms = 99000;
+    say_heartbeat(&a, 1, false);
+    cr_assert_not(session_active(a.session), "the other one may be on its way");
+    now_us += 10000000; /* the silence limit */
+    say_heartbeat(&a, 2, false);
+    blind_ms = 0;
+    cr_assert(session_active(a.session));
+    close_peer(&a);
 }
 
 /* It cannot journal the epoch, say. */
