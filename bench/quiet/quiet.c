@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quiet LINES SEED RULES: logs of healthy jobs of many frameworks, full of frightening words, through the watcher and the
+/* quiet --write LINES SEED: such logs, to stdout.
+ * quiet LINES SEED RULES: logs of healthy jobs of many frameworks, full of frightening words, through the watcher and the
  * domain; prints how many were acted upon. What it writes is made up from templates and a seed, so it can be had again.
  *
  * Each log is one attempt of LOG_LINES lines in the manner of one launcher and one or two frameworks. Between its steps
@@ -155,6 +156,12 @@ static void prefix(struct adv_buf *b, unsigned launcher)
     }
 }
 
+static void begin(int64_t seed, uint64_t logs)
+{
+    state = (uint64_t) seed + logs * 2654435761u;
+    (void) draw(1);
+}
+
 /* Returns the number of lines. */
 static size_t make_log(struct adv_buf *b)
 {
@@ -202,6 +209,29 @@ static double now_s(void)
     return (double) ts.tv_sec + (double) ts.tv_nsec / 1e9;
 }
 
+static int write_logs(const char *lines_text, const char *seed_text)
+{
+    int64_t want = 0, seed = 0, lines = 0;
+    struct adv_buf b;
+    bool ok = adv_parse_i64(lines_text, 1, INT64_C(100000000), &want, NULL) == 0 &&
+              adv_parse_i64(seed_text, 0, INT64_MAX, &seed, NULL) == 0;
+
+    adv_buf_init(&b, (size_t) 1 << 30);
+    for (uint64_t logs = 0; ok && lines < want; logs++) {
+        const char *end;
+
+        begin(seed, logs);
+        adv_buf_reset(&b);
+        (void) make_log(&b);
+        ok = adv_buf_error(&b) == 0;
+        for (end = b.data; ok && lines < want && end < b.data + b.len; lines++)
+            end = (const char *) memchr(end, '\n', (size_t) (b.data + b.len - end)) + 1;
+        ok = ok && fwrite(b.data, (size_t) (end - b.data), 1, stdout) == 1;
+    }
+    adv_buf_done(&b);
+    return ok && fflush(stdout) == 0 ? 0 : 1;
+}
+
 int main(int argc, char **argv)
 {
     int64_t want = 0, seed = 0;
@@ -211,9 +241,11 @@ int main(int argc, char **argv)
     struct adv_buf b;
     double judged_s = 0;
 
+    if (argc == 4 && adv_streq(argv[1], "--write"))
+        return write_logs(argv[2], argv[3]);
     if (argc != 4 || adv_parse_i64(argv[1], 1, INT64_C(1000000000000), &want, NULL) < 0 ||
         adv_parse_i64(argv[2], 0, INT64_MAX, &seed, NULL) < 0) {
-        (void) fprintf(stderr, "usage: quiet LINES SEED RULES\n");
+        (void) fprintf(stderr, "usage: quiet LINES SEED RULES, quiet --write LINES SEED\n");
         return 2;
     }
     if (watcher_rules_load(argv[3], &rules, &err) < 0) {
@@ -225,8 +257,7 @@ int main(int argc, char **argv)
         struct replay_verdict v;
         double began;
 
-        state = (uint64_t) seed + logs * 2654435761u;
-        (void) draw(1);
+        begin(seed, logs);
         adv_buf_reset(&b);
         lines += make_log(&b);
         bytes += b.len;

@@ -443,6 +443,11 @@ uint64_t engine_limit_hits(const struct engine *e)
     return e->limit_hits;
 }
 
+const struct hs_database *engine_database(const struct engine *e)
+{
+    return e->db;
+}
+
 size_t engine_database_bytes(const struct engine *e)
 {
     size_t n = 0;

@@ -68,5 +68,8 @@ size_t engine_excerpt(struct engine *e, const char *line, size_t len, size_t sta
 uint64_t engine_limit_hits(const struct engine *e);
 
 size_t engine_database_bytes(const struct engine *e);
+/* For bench/scan, which scans with it and nothing else. Lives as long as @e. */
+struct hs_database;
+const struct hs_database *engine_database(const struct engine *e);
 
 #endif
