@@ -121,6 +121,8 @@ FORMS = {
     "invalid_utf8_and_nuls": "printf 'a\\xff\\xfe\\x80\\0\\0\\0b\\xc3\\n'; head -c 3000 /dev/urandom; printf '\\0\\n'; ",
     "truncated": "for i in $(seq 50); do echo filling line $i; done; sleep 1.2; : > $OUT; sleep 0.5; ",
     "rotated": "for i in $(seq 50); do echo filling line $i; done; sleep 1.2; mv $OUT $OUT.1; exec >> $OUT 2>&1; ",
+    "moved": "for i in $(seq 50); do echo filling line $i; done; sleep 1.2; mv $OUT $OUT.moved; ",
+    "deleted": "for i in $(seq 50); do echo filling line $i; done; sleep 1.2; rm $OUT; ",
     "ansi_and_crlf": "printf '\\033[31mred\\033[0m\\r\\n'; ",
 }
 
@@ -142,6 +144,26 @@ for i in 1 2 3; do echo " iteration $i/3 | consumed samples: 8 | elapsed time pe
     return advcrash.named(f"read__{name}", case)
 
 
+def read__four_nodes_in_one_file():
+    """Each node opens the file itself and appends; one of them has the fault, the others see only that it went."""
+    task = write_script("task", f"""exec >> $OUT 2>&1
+step() {{ echo "$SLURMD_NODENAME:  iteration $1/400 | consumed samples: 8 | elapsed time per iteration (ms): 10.0 | lm loss: 2.5"; }}
+if [ "${{SLURM_RESTART_COUNT:-0}}" != 0 ]; then for i in $(seq 100 105); do step $i; sleep 0.1; done; exit 0; fi
+for i in $(seq 100); do step $i; done
+[ "$SLURM_NODEID" = 2 ] && {{ echo "$SLURMD_NODENAME: RuntimeError: {FAULT}"; echo "$SLURMD_NODENAME" > $OUT.node; exit 1; }}
+sleep 0.5; echo "$SLURMD_NODENAME: [rank$SLURM_NODEID]: torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error"
+exit 1
+""")
+    out = f"{HOME}/four.log"
+    job = sbatch(write_script("four", f"#SBATCH --open-mode=append\nsrun {task}\n"), out, "-N4", "--ntasks-per-node=1")
+    a = s.wait_advice(job, match=lambda a: a.status.disposition == api.DISPOSITION_CONVERGED, timeout=60)
+    with open(out + ".node") as f:
+        node = f.read().strip()
+    assert list(a.exclude_nodes) == [node], (node, s.story(job))
+    s.lab.wait_state(job, "COMPLETED", timeout=60)
+    assert s.lab.job(job)["excluded"] == node, s.describe(job)
+
+
 def attempt_begins_where_it_begins(mode):
     """The first lines of attempt 1 are its own, whether it appends to the file or begins it anew."""
     def case():
@@ -160,4 +182,4 @@ for kind, (what, _) in NASTY.items():
     jobs[kind] = sbatch(script, f"{HOME}/out-{kind}")
 del os.environ["WHAT"]
 advstack.run([nasty(k) for k in NASTY] + [others_are_judged, nasty_ones_are_judged, hung] + [form(k) for k in FORMS] + [
-    attempt_begins_where_it_begins("append"), attempt_begins_where_it_begins("truncate"), advcrash.clean_end(s)])
+    read__four_nodes_in_one_file, attempt_begins_where_it_begins("append"), attempt_begins_where_it_begins("truncate"), advcrash.clean_end(s)])
