@@ -323,7 +323,7 @@ enum ctl_exit cmd_policy_apply(struct ctl *ctl)
 {
     Advisor__V1__ApplyPolicyRequest q = ADVISOR__V1__APPLY_POLICY_REQUEST__INIT;
     Advisor__V1__ApplyPolicyResponse *m;
-    ADV_AUTO_DONE(adv_buf) text;
+    ADV_AUTO_DONE(adv_buf) text = { 0 };
     char id[ADV_UUID_SIZE];
     struct failure f;
     enum ctl_exit x;
@@ -353,7 +353,7 @@ enum ctl_exit cmd_policy_validate(struct ctl *ctl)
 {
     Advisor__V1__ValidatePolicyRequest q = ADVISOR__V1__VALIDATE_POLICY_REQUEST__INIT;
     Advisor__V1__ValidatePolicyResponse *m;
-    ADV_AUTO_DONE(adv_buf) text;
+    ADV_AUTO_DONE(adv_buf) text = { 0 };
     struct failure f;
     enum ctl_exit x;
 

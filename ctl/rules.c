@@ -146,9 +146,9 @@ static void print_step(struct test *t, const struct replay_step *s)
     const struct watcher_finding *f = s->finding;
     ADV_AUTO_DONE(adv_buf) b;
 
+    adv_buf_init(&b, 16384);
     if (f && f->type == WATCHER_PROGRESS)
         return;
-    adv_buf_init(&b, 16384);
     if (!f) {
         text_escape(&b, s->detail);
         printf("    %s: %s\n", s->verb, b.data ? b.data : "");

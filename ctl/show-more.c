@@ -200,7 +200,7 @@ int show_policy(const struct screen *s, const Advisor__V1__Policy *p)
 int show_problems(const struct screen *s, Advisor__V1__PolicyProblem *const *v, size_t n)
 {
     static const char *const heads[] = { "KEY", "PROBLEM", NULL };
-    ADV_AUTO_DONE(table) tab;
+    ADV_AUTO_DONE(table) tab = { 0 };
 
     if (n == 0)
         return fprintf(s->out, "the document is good\n") < 0 ? -1 : 0;

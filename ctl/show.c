@@ -578,9 +578,9 @@ static void change_words(struct adv_buf *b, const Advisor__V1__WatchResponse *w)
 int show_change(const struct screen *s, const Advisor__V1__WatchResponse *w)
 {
     char t[TEXT_TIME_SIZE], x[SHOW_WORD_SIZE], y[SHOW_WORD_SIZE];
-    ADV_AUTO_DONE(adv_buf) raw;
-    ADV_AUTO_DONE(adv_buf) clean;
-    ADV_AUTO_DONE(adv_buf) line;
+    ADV_AUTO_DONE(adv_buf) raw = { 0 };
+    ADV_AUTO_DONE(adv_buf) clean = { 0 };
+    ADV_AUTO_DONE(adv_buf) line = { 0 };
 
     if (w->type == ADVISOR__V1__WATCH_EVENT_TYPE__WATCH_EVENT_TYPE_BOOKMARK)
         return 0;

@@ -290,6 +290,7 @@ void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a
                 an->step_at = 0;
         }
         counts = ev->u.finding.unit == UNIT_STEP || (!a->has_steps && ev->u.finding.unit != UNIT_NONE);
+        counts = counts && !ev->u.finding.late;
         DL_FOREACH (a->anomalies, an) {
             if (an->status == ANOMALY_WITHDRAWN || !job_state_running(a->state) || !counts || anomaly_of_rhythm(an))
                 continue;

@@ -86,6 +86,7 @@ static void fill_progress(const struct watcher_finding *f, struct event *ev)
                          rule->unit == WATCHER_UNIT_STEP    ? UNIT_STEP :
                          rule->unit == WATCHER_UNIT_EPOCH   ? UNIT_EPOCH :
                                                               UNIT_ITEM;
+    ev->u.finding.late = f->late;
     ev->u.finding.total = f->total < 0 ? 0 : (uint64_t) f->total;
     for (const char *p = rule->id; *p; p++)
         h = (h ^ (unsigned char) *p) * 16777619U;

@@ -38,12 +38,21 @@
 #define CAUGHT_CALMS  79
 #define SERIES        6 /* progress rules that speak in one stream; real ones have one to three */
 #define REPEATS_SHOWN 16
+#define PRINTERS      128 /* of steps; of more the first ones are known */
 #define CARRY_KEPT    1024 /* an idle scan keeps at most this much room for an unfinished line */
 
 #define MAX_STEP INT64_C(999999999999)
 
 struct repeat {
     uint16_t generation, count;
+};
+
+struct printers {
+    struct {
+        uint32_t key;
+        int64_t step;
+    } p[PRINTERS];
+    unsigned n;
 };
 
 struct watcher_scan {
@@ -80,6 +89,7 @@ struct watcher_scan {
     size_t own_at;
     const char *block;
     struct ranks *ranks; /* allocated with the first step of a named rank */
+    struct printers *printers; /* allocated with the first step */
     struct hosts *hosts; /* allocated when the log says where a rank runs */
     struct watcher_scan_stats stats;
 
@@ -216,6 +226,28 @@ static void note_rank(struct watcher_scan *s, int rank, int64_t step)
         ranks_step(s->ranks, rank, step);
 }
 
+/* Many ranks may write into one file, each a block at a time: then the steps of one stand behind later ones of another. They
+ * are told from steps that are done again by that one printer's own go on. Who goes back himself does so with all others. */
+static bool came_late(struct watcher_scan *s, uint32_t key, int64_t step)
+{
+    struct printers *ps = s->printers;
+    unsigned i = 0;
+
+    if (!ps && !(ps = s->printers = calloc(1, sizeof(*ps))))
+        return false;
+    while (i < ps->n && ps->p[i].key != key)
+        i++;
+    if (i == PRINTERS)
+        return false;
+    if (i < ps->n && step < ps->p[i].step)
+        ps->n = i = 0; /* what the others said is of before */
+    if (i == ps->n)
+        ps->n++;
+    ps->p[i].key = key;
+    ps->p[i].step = step;
+    return ps->n > 1 && step < s->last_step;
+}
+
 /* Without memory it is not known. */
 static void note_host(struct watcher_scan *s, const struct engine_match *m, const struct line_prefix *prefix)
 {
@@ -265,8 +297,9 @@ static void tell(struct watcher_scan *s, enum watcher_finding_type type, const s
             note_rank(s, prefix->rank >= 0 ? prefix->rank : prefix->task, f.step);
         if (f.step >= 0 && !step_moved(s, (uint16_t) c->rule, f.step))
             return;
-        s->generation++;
-        if (r->unit == WATCHER_UNIT_STEP && f.step >= 0)
+        f.late = r->unit == WATCHER_UNIT_STEP && f.step >= 0 && came_late(s, prefix->key, f.step);
+        s->generation += !f.late;
+        if (r->unit == WATCHER_UNIT_STEP && f.step >= 0 && !f.late)
             s->last_step = f.step;
     } else if (type == WATCHER_SIGNATURE || type == WATCHER_NOTICE) {
         if (!worth_telling(s, c->rule, &f.count)) {
@@ -276,8 +309,11 @@ static void tell(struct watcher_scan *s, enum watcher_finding_type type, const s
     } else if (type == WATCHER_CHECKPOINT && f.step < 0) {
         f.step = s->last_step;
         f.step_inferred = f.step >= 0;
-    } else if (type == WATCHER_RESUMED && f.step >= 0) {
-        s->last_step = f.step;
+    } else if (type == WATCHER_RESUMED || type == WATCHER_RECOVERED) {
+        if (type == WATCHER_RESUMED && f.step >= 0)
+            s->last_step = f.step;
+        if (s->printers)
+            s->printers->n = 0;
     }
     f.rank = (int) number(cap[ENGINE_CAPTURE_RANK], 999999);
     f.local_rank = (int) number(cap[ENGINE_CAPTURE_LOCAL_RANK], 999999);
@@ -647,6 +683,7 @@ struct watcher_scan *watcher_scan_free(struct watcher_scan *s)
         free(s->carry);
         free(s->repeats);
         free(s->ranks);
+        free(s->printers);
         free(s->hosts);
         (void) watcher_pattern_free(s->own);
         free(s);
@@ -683,7 +720,7 @@ bool watcher_scan_behind(struct watcher_scan *s, char ret_ranks[WATCHER_RANKS_SI
 
 size_t watcher_scan_memory(const struct watcher_scan *s)
 {
-    return sizeof(*s) + s->carry_cap + (s->ranks ? sizeof(*s->ranks) : 0) + (s->hosts ? sizeof(*s->hosts) : 0) +
+    return sizeof(*s) + s->carry_cap + (s->ranks ? sizeof(*s->ranks) : 0) + (s->printers ? sizeof(*s->printers) : 0) + (s->hosts ? sizeof(*s->hosts) : 0) +
            (s->node ? strlen(s->node) + 1 : 0) +
            (s->repeats ? s->n_rules * sizeof(*s->repeats) : 0);
 }

@@ -40,6 +40,7 @@ struct watcher_finding {
     int64_t observe_wall_us; /* of the piece that completed the line */
     int64_t step, total;     /* -1: not said */
     bool step_inferred;
+    bool late; /* of PROGRESS: another printer was there before, and this one has not gone back: its output came late */
     bool in_traceback;          /* last line of a Python traceback */
     int rank, local_rank, task; /* of the printer, or named by the line; -1: not said */
     uint32_t count; /* how often the rule has spoken since the last progress, this one included */

@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const struct source_measure m = { .is = MEASURE_IO_STOPPED, .counter = true, .window_ms = 60000, .max_age_ms = 20000 };
     struct measure_counter counter = { 0 };
-    ADV_AUTO_DONE(source_answer) a;
+    ADV_AUTO_DONE(source_answer) a = { 0 };
     char detail[MEASURE_DETAIL_MAX], text[64];
     struct cursor c;
     size_t most = 0, n;
