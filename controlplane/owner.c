@@ -23,12 +23,15 @@
 #define WANT_EVERY_US (200 * 1000LL)
 #define RENEW_PARTS   6  /* of the lease: how often it is renewed */
 #define RETRY_US      (500 * 1000LL)
+#define ROWLESS_EVERY_US (60 * 1000000LL) /* the same is told again, as long as its agent knocks */
 
 struct want {
     char cluster[65];
     char journal[65];
     int64_t since_us;
     bool asked; /* its owner was told */
+    bool claimed; /* in the claim that the store was asked for last */
+    bool rowless; /* and is not in the store's table of owners: nobody can own it */
     owner_cb cb;
     void *arg;
     struct want *prev, *next;
@@ -61,6 +64,8 @@ struct owner {
     uint64_t life;  /* of the fleet: answers to questions of an earlier one are void */
     uint64_t asked_life;
     struct want *asked_want;
+    char rowless[65]; /* the cluster that was told of last, and when */
+    int64_t rowless_us;
     bool stopping, stopped;
     void (*stop_done)(void *);
     void *stop_arg;
@@ -68,10 +73,12 @@ struct owner {
 
 static void tick(struct owner *o);
 
-static void not_owner(struct adv_err *err, const char *cluster)
+static void not_owner(struct adv_err *err, const char *cluster, bool rowless)
 {
     (void) adv_err_set_reason(err, ADV_UNAVAILABLE, "NOT_OWNER",
-                              "cluster %.64s belongs to another replica at present; come back", cluster);
+                              rowless ? "cluster %.64s has no row in the database's table of owners, so that no replica can own it" :
+                                        "cluster %.64s belongs to another replica at present; come back",
+                              cluster);
     err->retry_after_ms = 1000;
 }
 
@@ -90,7 +97,7 @@ static void end_wants(struct owner *o)
     struct want *w, *next;
 
     DL_FOREACH_SAFE (o->wants, w, next) {
-        not_owner(&err, w->cluster);
+        not_owner(&err, w->cluster, w->rowless);
         end_want(o, w, &err);
     }
 }
@@ -108,7 +115,7 @@ static void settle_wants(struct owner *o)
         if (!c || c->owned) { /* not registered: who asked will find that out */
             end_want(o, w, NULL);
         } else if (now_us - w->since_us > WANT_WAIT_US) {
-            not_owner(&err, w->cluster);
+            not_owner(&err, w->cluster, w->rowless);
             end_want(o, w, &err);
         }
     }
@@ -150,7 +157,9 @@ static bool take_renewal(struct owner *o, struct cluster *c, const struct store_
         return true;
     if (!row || !row->mine || row->epoch != c->owner_epoch) {
         struct adv_err err = { 0 };
-        (void) adv_err_set_reason(&err, ADV_ABORTED, "STORE_NOT_OWNER", "cluster %s was taken by another replica", c->name);
+        (void) adv_err_set_reason(&err, ADV_ABORTED, "STORE_NOT_OWNER",
+                                  row ? "cluster %s was taken by another replica, or anew under this one's name" :
+                                        "cluster %s was taken by another replica, or its row in the table of owners is gone", c->name);
         turn_fail(o->turn, &err);
         return false;
     }
@@ -295,27 +304,54 @@ static void claim_read(void *arg, const struct adv_err *err)
     tick(o);
 }
 
+/* Notes which wishes can never come true: clusters that are registered, and have no row that says whose they are.
+ * @rows: sorted. True when there is something of ours in them. */
+static bool take_claim(struct owner *o, const struct store_owner *rows, size_t n)
+{
+    int64_t now_us = adv_boot_us();
+    bool any = false;
+    struct want *w;
+
+    DL_FOREACH (o->wants, w) {
+        if (!w->claimed)
+            continue;
+        w->rowless = !find_row(rows, n, w->cluster);
+        if (!w->rowless || (adv_streq(o->rowless, w->cluster) && now_us - o->rowless_us < ROWLESS_EVERY_US))
+            continue;
+        (void) snprintf(o->rowless, sizeof(o->rowless), "%s", w->cluster);
+        o->rowless_us = now_us;
+        adv_error("owner", "a cluster has no row in the database's table of owners: no replica can own it, and its agents are sent away",
+                  ADV_FS("cluster", w->cluster), ADV_FS("see", "advisord store check"));
+    }
+    for (size_t i = 0; i < n; i++)
+        any |= rows[i].mine;
+    return any;
+}
+
 static void claimed_cb(void *arg, int64_t sent_us, uint64_t seq, const struct store_owner *rows, size_t n,
                        const struct adv_err *err)
 {
     struct owner *o = arg;
+    struct store_owner *copy = err ? NULL : copy_rows(rows, n);
     struct claim *cl = NULL;
 
     o->busy = false;
     o->claimed_us = adv_boot_us();
+    if (copy)
+        qsort(copy, n, sizeof(*copy), by_cluster);
     if (err) {
         adv_warn("owner", "claiming clusters failed, will retry", ADV_FS("error", err->msg));
         o->renew_at_us = adv_boot_us() + RETRY_US; /* which tells what is free once more */
-    } else if (n && (cl = calloc(1, sizeof(*cl))) && (cl->rows = copy_rows(rows, n))) {
+    } else if (copy && take_claim(o, copy, n) && (cl = calloc(1, sizeof(*cl)))) {
         cl->o = o;
+        cl->rows = copy;
         cl->n = n;
         cl->until_us = sent_us + o->cfg.lease_us;
         o->following = true;
         turn_read_after(o->turn, seq, claim_read, cl);
         return;
-    } else {
-        free(cl);
     }
+    free(copy);
     tick(o);
 }
 
@@ -337,9 +373,11 @@ static bool start_claim(struct owner *o)
     struct want *w;
     size_t n = 0;
 
-    DL_FOREACH (o->wants, w)
-        if (n < CLAIM_MAX)
+    DL_FOREACH (o->wants, w) {
+        w->claimed = n < CLAIM_MAX;
+        if (w->claimed)
             names[n++] = w->cluster;
+    }
     while (n < CLAIM_MAX && o->n_candidates) {
         const struct cluster *c = fleet_find_any_cluster(f, o->candidates[--o->n_candidates]);
         if (c && !c->owned)
@@ -466,7 +504,7 @@ void owner_want(struct owner *o, const char *cluster, const char *journal, owner
 
     if (!w || o->stopping) {
         free(w);
-        not_owner(&err, cluster);
+        not_owner(&err, cluster, false);
         cb(arg, &err);
         return;
     }

@@ -198,8 +198,8 @@ typedef void (*store_owners_cb)(void *arg, int64_t sent_us, uint64_t seq, const 
 void store_renew(struct store *st, store_owners_cb cb, void *arg);
 
 /* Takes those of @clusters that are free, or ours already (then by a new epoch, so that nothing of an earlier transaction
- * can land any more). Tells what it got, and the newest change @seq at that moment: memory has to follow up to it before
- * it counts as the owner's. */
+ * can land any more). Tells of all of @clusters that are in the table of owners whose they are now, and the newest change
+ * @seq at that moment: memory has to follow up to it before what was got counts as the owner's. */
 void store_claim(struct store *st, const char *const *clusters, size_t n, store_owners_cb cb, void *arg);
 
 /* Gives up @clusters (NULL: all). */

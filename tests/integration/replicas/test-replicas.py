@@ -394,11 +394,39 @@ def a_chain_is_verified_where_it_is_not_owned():
     agent.close()
 
 
+def a_cluster_without_a_row_of_its_owner():
+    """Somebody cleaned up in the database. Nobody can own it, and that is what is said, not that another replica has it."""
+    fleet.create("rowless", B)
+    agent = knock(fleet, "rowless", B)
+    at(B, "rowless")
+    fleet.everywhere("rowless")
+
+    def log(i):
+        with open(f"{fleet.r[i].dir}/advisord.log", errors="replace") as f:
+            return [line for line in f if "cluster rowless" in line or "cluster=rowless" in line]
+    epoch = fleet.owner("rowless")[1]
+    fleet.db.sql("DELETE FROM owners WHERE cluster = 'rowless'")
+    wait_for("its owner to say what it lost", lambda: [x for x in log(B) if "its row in the table of owners is gone" in x], 30)
+    agent.close()
+    for i in (A, B):
+        a = fleet.agent("rowless", i)
+        e = a.wait_end(30)
+        assert e.code() == grpc.StatusCode.UNAVAILABLE and advstack.has_reason(e, "NOT_OWNER"), e
+        assert "no row in the database's table of owners" in e.details(), e.details()
+        a.close()
+        told = [x for x in log(i) if "no replica can own it, and its agents are sent away" in x]
+        assert len(told) == 1 and "level=error" in told[0] and "advisord store check" in told[0], log(i)
+    fleet.db.sql(f"INSERT INTO owners(cluster, owner, epoch, until_at) VALUES('rowless', '', {epoch + 1}, '1970-01-01')")
+    agent = knock(fleet, "rowless", A)
+    at(A, "rowless")
+    agent.close()
+
+
 cases = [every_replica_takes_writes_and_shows_them, signals_are_taken_anywhere, what_is_wrong_with_a_call_handed_over_is_told, errors_of_the_owner_reach_the_caller_of_another_replica,
          a_request_id_counts_at_every_replica, jobs_and_what_became_of_them_are_followed, a_watch_goes_on_at_another_replica, ownership_goes_where_the_agent_is,
          the_same_agent_need_not_wait_for_its_own_ghost, another_agent_does_not_take_a_cluster_away,
          an_agent_that_was_another_s_successor_waits_for_its_lease, no_grant_outlasts_the_ownership_behind_it,
-         a_chain_is_verified_where_it_is_not_owned]
+         a_chain_is_verified_where_it_is_not_owned, a_cluster_without_a_row_of_its_owner]
 
 
 def stops_clean():
