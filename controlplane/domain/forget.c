@@ -174,6 +174,8 @@ void fleet_apply_retention(struct fleet *f, struct intents *in, struct cluster *
             fleet_drop_job(f, in, j);
             continue;
         }
+        if (j->gone) /* perhaps while it ran, as far as anybody knows: its rhythm is not kept for years */
+            fleet_pulse_forget(fleet_last_attempt(j));
         for (uint32_t i = 0; ev->u.retention.excerpts_before_us && i < j->n_attempts; i++)
             (void) forget_excerpts(in, j->attempts[i], ev->u.retention.excerpts_before_us);
     }

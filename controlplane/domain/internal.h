@@ -106,6 +106,8 @@ void fleet_pulse_sign(struct fleet *f, struct intents *in, struct attempt *a, co
 /* Whether the attempt's log can be read, or its state, changed. */
 void fleet_pulse_look(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 void fleet_pulse_state(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+/* What is in memory of it alone; what is stored of its rhythm stays. NULL is fine. */
+void fleet_pulse_forget(struct attempt *a);
 void fleet_apply_witness(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 /* Evidence of somebody outside that says, by the word of its kind, that the attempt stands still. */
 void fleet_evidence_witness(struct fleet *f, struct intents *in, struct attempt *a, const struct evidence *e,

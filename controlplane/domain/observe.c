@@ -244,6 +244,8 @@ static void apply_job(struct fleet *f, struct intents *in, struct cluster *c, co
                       const struct event *ev)
 {
     struct job *j = fleet_find_job(c, o->job_id);
+    struct attempt *a;
+    bool back;
 
     if (j && !same_submission(j, o)) {
         HASH_DELETE(hh_id, c->jobs_by_id, j);
@@ -264,6 +266,7 @@ static void apply_job(struct fleet *f, struct intents *in, struct cluster *c, co
     j->batch = o->batch;
     j->requeueable = o->requeueable;
     j->held = o->held;
+    back = j->gone;
     j->gone = false;
     if (o->num_nodes)
         j->num_nodes = o->num_nodes;
@@ -272,6 +275,8 @@ static void apply_job(struct fleet *f, struct intents *in, struct cluster *c, co
     fleet_job_set_hash(c, j, true, o->hash);
     j->seen_in_full = true;
     apply_attempt(f, in, j, o, ev);
+    if (back && (a = fleet_last_attempt(j)) && job_state_running(a->state))
+        fleet_pulse_look(f, in, a, ev); /* nobody listened while it was gone, and from now on somebody does */
     fleet_recount(j);
     fleet_touch_job(in, j); /* the agent sends only what changed */
 }

@@ -471,6 +471,14 @@ void fleet_pulse_look(struct fleet *f, struct intents *in, struct attempt *a, co
         fleet_judge_by(f, a, ev->now_us + f->cfg.policy.suspicion_grace_us);
 }
 
+void fleet_pulse_forget(struct attempt *a)
+{
+    if (!a)
+        return;
+    free(a->pulse);
+    a->pulse = NULL;
+}
+
 void fleet_pulse_state(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
     struct anomaly *an;
@@ -479,8 +487,7 @@ void fleet_pulse_state(struct fleet *f, struct intents *in, struct attempt *a, c
         DL_FOREACH (a->anomalies, an)
             if (anomaly_of_rhythm(an) && an->status == ANOMALY_SUSPICION)
                 fleet_anomaly_status(in, an, ANOMALY_WITHDRAWN, ev, "the attempt ended: other evidence says how");
-        free(a->pulse);
-        a->pulse = NULL;
+        fleet_pulse_forget(a);
         return;
     }
     fleet_pulse_look(f, in, a, ev);
