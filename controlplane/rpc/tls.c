@@ -100,23 +100,69 @@ static X509 *parse_cert(const char *pem)
     return x;
 }
 
+/* As core reads roots: blocks called TRUSTED CERTIFICATE, too. */
+static X509 *next_root(BIO *bio)
+{
+    return bio ? PEM_read_bio_X509_AUX(bio, NULL, NULL, NULL) : NULL;
+}
+
+/* Whether @x stands in @pem. */
+static bool holds(const char *pem, X509 *x)
+{
+    BIO *bio = BIO_new_mem_buf(pem, -1);
+    X509 *y;
+    bool found = false;
+
+    while (!found && (y = next_root(bio))) {
+        found = X509_cmp(x, y) == 0;
+        X509_free(y);
+    }
+    BIO_free(bio);
+    return found;
+}
+
+/* All of the second authority's file become roots, and only @second is told apart from those of @pem: what else is in it,
+ * say the authority that signed it, must be one of those already. */
+static bool brings_others(const char *second_pem, X509 *second, const char *pem)
+{
+    BIO *bio = BIO_new_mem_buf(second_pem, -1);
+    X509 *x;
+    bool others = !bio;
+
+    while (!others && (x = next_root(bio))) {
+        others = X509_cmp(x, second) != 0 && !holds(pem, x);
+        X509_free(x);
+    }
+    BIO_free(bio);
+    return others;
+}
+
 /* Whether the second authority may stand beside those of @pem, and its name if it is to be told apart from them. */
-static int check_second(const struct rpc_tls *tls, const char *pem, X509 *second, X509_NAME **ret, struct adv_err *err)
+static int check_second(const struct rpc_tls *tls, const char *pem, const char *second_pem, X509 *second, X509_NAME **ret,
+                        struct adv_err *err)
 {
     BIO *bio = BIO_new_mem_buf(pem, -1);
     X509 *x;
-    bool same = false, clash = false;
+    bool clash = false;
 
-    while (bio && (x = PEM_read_bio_X509(bio, NULL, NULL, NULL))) {
-        if (X509_cmp(x, second) == 0)
-            same = true;
-        else if (X509_NAME_cmp(X509_get_subject_name(x), X509_get_subject_name(second)) == 0)
+    if (brings_others(second_pem, second, pem)) {
+        BIO_free(bio);
+        return adv_err_set(err, ADV_INVALID_ARGUMENT,
+                           "auth.agent_ca_cert: %.120s: it has another authority, which is not in tls.ca: that would sign people, too",
+                           tls->path[SECOND_CA]);
+    }
+    if (holds(pem, second)) {
+        BIO_free(bio);
+        adv_warn("tls", "agents have an authority of people: with its key, which lies here, one can make administrators",
+                 ADV_FS("auth.agent_ca_cert", tls->path[SECOND_CA]), ADV_FS("expected", "one that is not in tls.ca"));
+        return 0;
+    }
+    while ((x = next_root(bio))) {
+        if (X509_NAME_cmp(X509_get_subject_name(x), X509_get_subject_name(second)) == 0)
             clash = true;
         X509_free(x);
     }
     BIO_free(bio);
-    if (same)
-        return 0;
     if (clash)
         return adv_err_set(err, ADV_INVALID_ARGUMENT, "tls.ca and auth.agent_ca_cert: %.70s and %.70s: two authorities of one name, expected two names",
                            tls->path[CA], tls->path[SECOND_CA]);
@@ -146,7 +192,7 @@ static int check(struct rpc_tls *tls, char *const pem[N_FILES], X509_NAME **ret_
     else if (pem[SECOND_CA] && !second)
         r = adv_err_set(err, ADV_INVALID_ARGUMENT, "auth.agent_ca_cert: %.180s: no certificate in it", tls->path[SECOND_CA]);
     else if (second)
-        r = check_second(tls, pem[CA], second, ret_second, err);
+        r = check_second(tls, pem[CA], pem[SECOND_CA], second, ret_second, err);
     X509_free(second);
     X509_free(ca);
     X509_free(cert);

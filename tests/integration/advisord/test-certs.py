@@ -327,6 +327,60 @@ def the_agents_authority_makes_agents_only():
 
 
 @case
+def an_authority_of_agents_below_that_of_people():
+    """It may be signed by the one in tls.ca, and its file may have that one's certificate, too: it makes agents only all the same. No other
+    authority comes in by its file, at the start or later."""
+    run = lambda *a: subprocess.run(["openssl", *a], check=True, capture_output=True)  # noqa: E731
+    o = advstack.Advisord()
+    base = f"{scratch}/below"
+    run("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=agents below", "-keyout", base + ".key",
+        "-out", base + ".csr")
+    with open(base + ".ext", "w") as f:
+        f.write("basicConstraints=critical,CA:TRUE,pathlen:0\nkeyUsage=critical,keyCertSign\n")
+    run("x509", "-req", "-in", base + ".csr", "-CA", o.ca.cert, "-CAkey", o.ca.key, "-CAcreateserial", "-days", "9", "-extfile", base + ".ext",
+        "-out", base + ".crt")
+    stranger = advstack.Ca(f"{scratch}/stranger", "stranger")
+    text = {name: open(path, "rb").read() for name, path in (("below", base + ".crt"), ("root", o.ca.cert), ("stranger", stranger.cert))}
+
+    def put(*names):
+        with open(base + ".new", "wb") as f:
+            f.write(b"".join(text[n] for n in names))
+        os.rename(base + ".new", base + ".pem")
+
+    def channel(ca, name, *more):
+        cert, key = ca.issue(name.replace(":", "-"), f"URI:advisor:{name}")
+        chain = open(cert, "rb").read() + b"".join(text[n] for n in more)
+        creds = grpc.ssl_channel_credentials(text["root"], open(key, "rb").read(), chain)
+        return grpc.secure_channel(f"127.0.0.1:{o.port}", creds, [("grpc.use_local_subchannel_pool", 1)])
+    lists = lambda c: api.FleetServiceStub(c).ListClusters(api.ListClustersRequest(), timeout=10)  # noqa: E731
+    o.stop()
+    o.config.update({"auth.agent_ca_cert": base + ".pem", "auth.agent_ca_key": base + ".key"})
+    text["trusted"] = run("x509", "-in", stranger.cert, "-trustout").stdout
+    put("below", "root", "trusted")
+    p = subprocess.run([os.environ["ADVISORD"], "--config", f"{o.dir}/advisord.yaml", "--auth.agent_ca_cert", base + ".pem",
+                        "--auth.agent_ca_key", base + ".key"], capture_output=True, timeout=120)
+    assert p.returncode == 1 and b"auth.agent_ca_cert" in p.stderr and b"not in tls.ca" in p.stderr, p
+    put("below", "root")
+    o.start()
+    api.FleetServiceStub(o.channel("admin:root")).CreateCluster(api.CreateClusterRequest(cluster_id="low"), timeout=10)
+    below = advstack.Ca.__new__(advstack.Ca)
+    below.dir, below.name, below.cert, below.key = f"{scratch}/belowca", "below", base + ".crt", base + ".key"
+    os.makedirs(below.dir, exist_ok=True)
+    assert works(channel(below, "agent:low", "below"), "low")
+    refused(lambda: lists(channel(below, "admin:mallory", "below")), S.UNAUTHENTICATED, "NO_IDENTITY")
+    put("below", "root", "stranger")
+    wait_for("the file to be refused", lambda: "not in tls.ca" in o.tail_log(50), 30)
+    refused(lambda: lists(channel(stranger, "admin:eve")), S.UNAVAILABLE)
+    assert works(channel(below, "agent:low", "below"), "low")
+    # one for all: it works, and is warned of
+    o.stop()
+    o.config.update({"auth.agent_ca_cert": o.ca.cert, "auth.agent_ca_key": o.ca.key})
+    o.start()
+    assert any("level=warn" in x and "can make administrators" in x for x in o.tail_log(200).split(" / ")), o.tail_log(200)
+    o.stop()
+
+
+@case
 def without_an_authority_the_site_does_it():
     o = advstack.Advisord()
     f = api.FleetServiceStub(o.channel("admin:root"))
