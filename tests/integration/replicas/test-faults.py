@@ -397,9 +397,14 @@ def yesterdays_backup_comes_back():
         epoch = back.granted(60)
         assert (epoch.term, epoch.counter) > (newest.term, newest.counter), (epoch, newest)
         for i in (A, B):
-            c = wait_for(f"replica {i} to say that the store is behind", lambda: next(
-                (c for c in [s.f.fleet(i).GetCluster(api.GetClusterRequest(name=f"clusters/{s.name}"), timeout=10).cluster]
-                 if any("behind" in r for r in c.mode_reasons)), None), 20)
+            def behind():
+                try:
+                    c = s.f.fleet(i).GetCluster(api.GetClusterRequest(name=f"clusters/{s.name}"), timeout=10).cluster
+                except grpc.RpcError as e:
+                    has_reason(e, "STORE_UNAVAILABLE")
+                    return None  # it has just seen that this is another history, and loads it
+                return c if any("behind" in r for r in c.mode_reasons) else None
+            c = wait_for(f"replica {i} to say that the store is behind", behind, 30)
             assert c.mode == api.MODE_ACT and c.effective_mode == api.MODE_OBSERVE, c
         # a person confirms, and it goes on
         s.f.fleet(B).SetClusterMode(api.SetClusterModeRequest(name=f"clusters/{s.name}", mode=api.MODE_ACT), timeout=20)
