@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Which files are followed: standard output and error of each running attempt whose paths are known,
- * until LINGER_US after its end, so that the last lines come along, but never beyond the moment at
+ * until LINGER_US after its end, or longer while they wait here, so that the last lines come along, but never beyond the moment at
  * which a successor may begin to write: a job that appends would have its next attempt's lines read
  * as this one's.
  *
@@ -36,6 +36,7 @@
 #include "common/log.h"
 
 #define LINGER_US   5000000
+#define LINGER_MAX_US 60000000 /* where the last lines wait for a control plane that does not read them yet */
 #define ENDED_S     60 /* an attempt first seen so soon after its end is read as well */
 #define REMEMBER_US 3600000000ll /* positions of ended attempts */
 
@@ -56,6 +57,7 @@ struct stream {
     uint64_t resume_at; /* after the end */
     bool rest;          /* and there were unread bytes */
     uint64_t line_at;   /* start of the line that is not complete yet */
+    uint64_t taken;     /* by the session, of all logs, when the last of these were handed over */
     uint64_t high;      /* most that was handed over; after a rewind more than the watch's position */
     struct mark safe, next; /* surely taken; becomes the next safe one */
     bool begun;
@@ -97,6 +99,7 @@ static bool on_data(void *ctx, struct tail_watch *w, uint64_t offset, const uint
     struct stream *s = tail_watch_user(w);
     advisor_v1_LogChunk c = { .has_attempt = true, .attempt = attempt_ref(s->log), .offset = offset,
                               .dropped_before = dropped, .observe_wall_ms = adv_wall_us() / 1000 };
+    uint64_t left;
 
     (void) snprintf(c.stream, sizeof(c.stream), "%s", s->name);
     if (!a->session || !session_push_log(a->session, &c, data, len))
@@ -106,6 +109,7 @@ static bool on_data(void *ctx, struct tail_watch *w, uint64_t offset, const uint
         s->line_at = offset;
         s->safe = s->next = (struct mark) { .offset = offset, .left_us = adv_mono_us() };
     }
+    (void) session_logs_count(a->session, &s->taken, &left);
     const uint8_t *nl = memrchr(data, '\n', len);
     if (nl)
         s->line_at = offset + (uint64_t) (nl - data) + 1;
@@ -271,9 +275,14 @@ static void stop(struct attempt_log *l)
             s->rest = tail_watch_behind(s->watch);
             if (s->high > s->resume_at)
                 s->resume_at = s->high;
+            if (s->rest && s->state == TAIL_STATE_COMPLETE) { /* nobody will read them any more */
+                s->state = TAIL_STATE_PARTIAL;
+                (void) snprintf(s->reason, sizeof(s->reason), "the last lines were not read");
+            }
         }
         s->watch = tail_unwatch(s->watch);
     }
+    report(l);
 }
 
 static bool ended(const advisor_v1_JobObservation *o)
@@ -382,12 +391,25 @@ static void each(void *arg, const advisor_v1_JobObservation *o)
         begin(k->a, o);
 }
 
+/* Nothing waits here that was read, or is known to be there. */
+static bool all_sent(const struct attempt_log *l)
+{
+    uint64_t taken, left;
+
+    (void) session_logs_count(l->a->session, &taken, &left);
+    for (int i = 0; i < 2; i++)
+        if (l->streams[i].watch && (left < l->streams[i].taken || tail_watch_behind(l->streams[i].watch)))
+            return false;
+    return true;
+}
+
 /* The last lines have had their time to come and to be stored. */
 static bool lingered(const struct attempt_log *l)
 {
     int64_t from = l->end_us > l->opened_us ? l->end_us : l->opened_us;
+    int64_t for_us = l->a->acked_us - from;
 
-    return l->a->acked_us - from > LINGER_US;
+    return for_us > LINGER_US && (for_us > LINGER_MAX_US || all_sent(l));
 }
 
 /* A held successor writes nothing yet, so the rest of the old attempt can still be read. */

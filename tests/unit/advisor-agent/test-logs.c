@@ -17,6 +17,7 @@ struct tail_watch {
     void *user;
     bool open;
     uint64_t offset, rewound_to;
+    bool behind;
 };
 
 static struct agent a;
@@ -100,7 +101,7 @@ uint64_t tail_watch_offset(const struct tail_watch *w)
 
 bool tail_watch_behind(const struct tail_watch *w)
 {
-    return false;
+    return w->behind;
 }
 
 void tail_watch_rewind(struct tail_watch *w, uint64_t offset)
@@ -124,11 +125,20 @@ static int64_t no_submit(void *ctx, const struct adapter_job *j)
     return 0;
 }
 
-static void setup(void)
+static void job_is(enum adapter_job_state state)
 {
     struct adapter_job_detail d = { .comment = "", .excluded_nodes = "", .required_nodes = "", .stdout_path = "/out",
                                     .stderr_path = "" };
 
+    d.job = (struct adapter_job) { .id = "7", .state = state, .submit_s = 1000, .start_s = 1001, .uid = 500,
+                                   .batch = true, .reason = "", .partition = "p", .account = "acc", .user = "u",
+                                   .qos = "", .nodes = "n1" };
+    cr_assert_eq(snapshot_detail(a.snapshot, &d, NULL), 0);
+    logs_update(&a);
+}
+
+static void setup(void)
+{
     now_us = 1000 * S;
     cfg = (struct agent_config) { .cluster = (char *) "c", .tail = true };
     a = (struct agent) { .cfg = &cfg, .session = (struct session *) (void *) &dummy_session };
@@ -136,11 +146,7 @@ static void setup(void)
     a.snapshot = snapshot_new(no_submit, NULL);
     cr_assert(a.snapshot);
     cr_assert_eq(logs_start(&a, NULL), 0);
-    d.job = (struct adapter_job) { .id = "7", .state = ADAPTER_JOB_RUNNING, .submit_s = 1000, .start_s = 1001, .uid = 500,
-                                   .batch = true, .reason = "", .partition = "p", .account = "acc", .user = "u",
-                                   .qos = "", .nodes = "n1" };
-    cr_assert_eq(snapshot_detail(a.snapshot, &d, NULL), 0);
-    logs_update(&a);
+    job_is(ADAPTER_JOB_RUNNING);
     cr_assert_eq(n_watches, 1);
     stream_open = true;
     logs_opened(&a);
@@ -300,4 +306,54 @@ Test(logs, what_is_refused_is_told_later)
     cr_assert_eq(told.state, advisor_v1_TelemetryState_TELEMETRY_STATE_LOST);
     beats(5);
     cr_assert_eq(n_told, 1);
+}
+
+static void wait_for_the_end(unsigned seconds)
+{
+    for (unsigned i = 0; i < seconds && watches[0].open; i++) {
+        beats(1);
+        logs_update(&a);
+    }
+}
+
+Test(logs, an_ended_log_is_read_for_a_while)
+{
+    tail_ops->on_state(&a, &watches[0], TAIL_STATE_COMPLETE, "", 0);
+    job_is(ADAPTER_JOB_FAILED);
+    wait_for_the_end(4);
+    cr_assert(watches[0].open);
+    wait_for_the_end(4);
+    cr_assert_not(watches[0].open);
+    cr_assert_eq(told.state, advisor_v1_TelemetryState_TELEMETRY_STATE_COMPLETE);
+}
+
+/* The control plane is slow: the last lines, which matter most, still wait here. */
+Test(logs, the_last_lines_are_waited_for)
+{
+    tail_ops->on_state(&a, &watches[0], TAIL_STATE_COMPLETE, "", 0);
+    watches[0].behind = true;
+    job_is(ADAPTER_JOB_FAILED);
+    wait_for_the_end(20);
+    cr_assert(watches[0].open);
+    watches[0].behind = false;
+    lines(5, 0);
+    wait_for_the_end(20);
+    cr_assert(watches[0].open, "they are in the queue");
+    left = taken;
+    wait_for_the_end(2);
+    cr_assert_not(watches[0].open);
+    cr_assert_eq(n_told, 1);
+}
+
+/* Not for ever; but then it is said. */
+Test(logs, last_lines_that_were_not_read_are_told)
+{
+    tail_ops->on_state(&a, &watches[0], TAIL_STATE_COMPLETE, "", 0);
+    watches[0].behind = true;
+    job_is(ADAPTER_JOB_FAILED);
+    wait_for_the_end(100);
+    cr_assert_not(watches[0].open);
+    cr_assert_eq(n_told, 2);
+    cr_assert_eq(told.state, advisor_v1_TelemetryState_TELEMETRY_STATE_PARTIAL);
+    cr_assert_str_eq(told.reason, "the last lines were not read");
 }
