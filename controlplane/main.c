@@ -298,7 +298,8 @@ static int open_store(struct daemon *d, const struct store_config *sc, struct ad
     int r = store_open(d->loop, sc, &d->store, err);
 
     if (r == 0 && store_made(d->store)) /* at any but the first start: a wrong path, a disk that is not mounted */
-        adv_warn("main", "there was no store: a new, empty one was made", ADV_FS("store", store_uuid(d->store)), ADV_FS("at", sc->url));
+        adv_warn("main", "there was no store: a new, empty one was made", ADV_FS("store", store_uuid(d->store)),
+                 ADV_FS("at", sc->url));
     return r;
 }
 

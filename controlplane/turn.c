@@ -736,8 +736,8 @@ static void maybe_stopped(struct turn *t)
 {
     struct adv_err err = { 0 };
 
-    if (!t->stopping || t->state == TURN_COMMITTING || t->state == TURN_POLLING || t->state == TURN_STOPPED || t->loading ||
-        t->looking)
+    if (!t->stopping || t->state == TURN_COMMITTING || t->state == TURN_POLLING || t->state == TURN_STOPPED ||
+        t->loading || t->looking)
         return;
     t->state = TURN_STOPPED;
     set_unavailable(t, &err);

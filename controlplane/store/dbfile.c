@@ -134,26 +134,25 @@ int dbfile_settle(struct dbfile *f, struct adv_err *err)
 int dbfile_check(struct dbfile *f, struct adv_err *err)
 {
     int64_t size = atomic_load(&f->size); /* before looking: another check may see it grow */
-    struct stat path, name, wal;
+    struct stat sb, path, wal;
     const char *what = NULL;
 
-    if (look(f->path, &path) < 0 || look(f->name, &name) < 0 || look_for_wal(f, &wal) < 0)
+    if (look(f->name, &sb) < 0 || look_for_wal(f, &wal) < 0)
         return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "store %s: looking whether it is still there", f->path);
-    if (path.st_dev != f->dev || path.st_ino != f->ino)
-        what = "the file";
-    else if (name.st_dev != f->dev || name.st_ino != f->ino)
-        what = "the link to it";
-    else if (path.st_size < size)
+    if (sb.st_dev != f->dev || sb.st_ino != f->ino)
+        what = look(f->path, &path) == 0 && path.st_dev == f->dev && path.st_ino == f->ino ? "the link to it" :
+                                                                                             "the file";
+    else if (sb.st_size < size)
         what = "a part of the file";
     else if (wal.st_ino != f->wal_ino)
         what = "its log (-wal)";
     if (!what) {
-        atomic_store(&f->size, path.st_size);
+        atomic_store(&f->size, sb.st_size);
         return 0;
     }
     return adv_err_set_reason(err, ADV_UNAVAILABLE, "STORE_REPLACED",
-                              "store %s: %s was removed or replaced while it was served; stop, put the store back, start",
-                              f->path, what);
+                              "store %s: %s was removed or replaced while it was served; stop, put the store back,"
+                              " start", f->path, what);
 }
 
 void dbfile_done(struct dbfile *f)

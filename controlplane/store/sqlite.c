@@ -5,7 +5,8 @@
  * at a time by contract; the reader to
  * audit reads, of which one runs at a time and the others wait on the loop: however many there are, they hold one of libuv's
  * few workers, and a commit never waits for one. WAL lets both go on at once; synchronous=FULL makes COMMIT mean "on disk". A second
- * process is kept out by locks of ours (dbfile.h), not by SQLite's own, so that the file may be looked at while it serves.
+ * process is kept out by locks of ours (dbfile.h), not by SQLite's own, so that the file may be looked at while it
+ * serves.
  *
  * A transaction is a list of rows made on the loop thread; the worker only binds and steps. */
 
@@ -260,8 +261,8 @@ static int find_last_seq(struct sqlite_store *st, struct adv_err *err)
     return rc == SQLITE_ROW ? 0 : db_error(err, st->db, rc, "changes");
 }
 
-/* A file that was moved away leaves its log behind, which SQLite would take for that of whatever is put in its place, and apply
- * to that. So all of it goes to where it belongs, wherever that is by now, and the log is empty. */
+/* A file that was moved away leaves its log behind, which SQLite would take for that of whatever is put in its place,
+ * and apply to that. So all of it goes to where it belongs, wherever that is by now, and the log is empty. */
 static void empty_log_if_moved(struct sqlite_store *st)
 {
     struct adv_err err = { 0 };
@@ -355,8 +356,8 @@ int sqlite_store_open(uv_loop_t *loop, const struct store_config *cfg, struct st
     if (r == 0) {
         (void) chmod(st->file.path, 0600);
         /* secure_delete: what is forgotten is not left in pages that are free */
-        r = exec(st->db, "PRAGMA synchronous=FULL; PRAGMA journal_mode=WAL; PRAGMA foreign_keys=ON; PRAGMA cache_size=-32768;"
-                         " PRAGMA wal_autocheckpoint=8000; PRAGMA secure_delete=ON;", "opening", err);
+        r = exec(st->db, "PRAGMA synchronous=FULL; PRAGMA journal_mode=WAL; PRAGMA foreign_keys=ON;"
+                         " PRAGMA cache_size=-32768; PRAGMA wal_autocheckpoint=8000; PRAGMA secure_delete=ON;", "opening", err);
     }
     if (r == 0)
         r = migrate(st, err);
@@ -574,8 +575,8 @@ static int run_row(struct sqlite_store *st, const struct store_txn *t, const str
     return rc;
 }
 
-/* The log keeps what a transaction erased until it comes round: too long where hardly anything is written. While somebody
- * reads, it cannot be cut, so the next transaction tries again. */
+/* The log keeps what a transaction erased until it comes round: too long where hardly anything is written. While
+ * somebody reads, it cannot be cut, so the next transaction tries again. */
 static void truncate_log(struct sqlite_store *st, const struct store_txn *t)
 {
     for (size_t i = 0; i < t->n && !st->truncate_log; i++)

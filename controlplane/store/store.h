@@ -40,8 +40,8 @@ struct store_config {
 };
 
 /* Opens or creates the store, takes its lock (SQLite), runs migrations.
- * Errors: -ADV_FAILED_PRECONDITION (another process has it open; its file has several names; written by a newer version; not a store of ours; sealed
- * by a copy; the engine is not built in), -ADV_UNAVAILABLE (the file system or server refused), -ADV_DATA_LOSS (corrupt),
+ * Errors: -ADV_FAILED_PRECONDITION (another process has it open; its file has several names; written by a newer version; not
+ * a store of ours; sealed by a copy; the engine is not built in), -ADV_UNAVAILABLE (the file system or server refused), -ADV_DATA_LOSS (corrupt),
  * -ADV_INVALID_ARGUMENT (url).
  * Blocks: yes, at start only. */
 adv_must_check int store_open(uv_loop_t *loop, const struct store_config *cfg, struct store **ret, struct adv_err *err);
@@ -64,10 +64,10 @@ const char *store_replica(const struct store *st);
 typedef void (*store_cb)(void *arg, const struct adv_err *err_or_null);
 void store_load(struct store *st, struct fleet *f, struct watchlog *w, store_cb cb, void *arg);
 
-/* Unshared stores only. Looks whether what is served is still what the store's name leads to: somebody may have removed or
- * replaced the file. Loads and commits look by themselves, an owner asks every now and then between them. One may be
- * outstanding, beside whatever else. It is a worker that looks: where the file system hangs, @cb is late and nothing else; then
- * nothing is concluded, as it is with a commit that hangs.
+/* Unshared stores only. Looks whether what is served is still what the store's name leads to: somebody may have
+ * removed or replaced the file. Loads and commits look by themselves, an owner asks every now and then between them.
+ * One may be outstanding, beside whatever else. It is a worker that looks: where the file system hangs, @cb is late
+ * and nothing else; then nothing is concluded, as it is with a commit that hangs.
  * Errors: -ADV_UNAVAILABLE: STORE_REPLACED; without a reason: the file system does not say. */
 void store_look(struct store *st, store_cb cb, void *arg);
 
@@ -99,8 +99,8 @@ void store_txn_audit_cut(struct store_txn *t, const char *cluster, uint64_t thro
  * shared store there may be numbers of others between the last one known and it: follow before showing anything. A
  * transaction of guards alone writes nothing; @first_seq is then the number that the next change would have.
  * Errors: -ADV_UNAVAILABLE (disk full, I/O error: nothing of it is stored; reasons STORE_OUTCOME_UNKNOWN, STORE_REPLACED
- * (SQLite: the file is not where it was): it may be), -ADV_ABORTED (nothing is stored; reason STORE_NOT_OWNER: a guard did not hold; STORE_REPLACED: the database does not hold
- * the history that is known here). */
+ * (SQLite: the file is not where it was): it may be), -ADV_ABORTED (nothing is stored; reason STORE_NOT_OWNER: a guard did
+ * not hold; STORE_REPLACED: the database does not hold the history that is known here). */
 typedef void (*store_commit_cb)(void *arg, uint64_t first_seq, const struct adv_err *err_or_null);
 void store_commit(struct store *st, struct store_txn *t, store_commit_cb cb, void *arg);
 
