@@ -1,17 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "controlplane/watcher/hosts.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #define CONTRADICTED 255
 
 _Static_assert(HOSTS_MAX < CONTRADICTED, "an index fits");
 
+static bool same_host(const char *known, const char *name, size_t len)
+{
+    size_t n = strlen(known), less = n < len ? n : len;
+
+    return memcmp(known, name, less) == 0 && (n == len || (n < len ? name[less] : known[less]) == '.');
+}
+
 /* One above its index; 0: there is no room for it. */
 static uint8_t name_at(struct hosts *h, const char *name, size_t len)
 {
     for (unsigned i = 0; i < h->n; i++)
-        if (strlen(h->name[i]) == len && memcmp(h->name[i], name, len) == 0)
+        if (same_host(h->name[i], name, len))
             return (uint8_t) (i + 1);
     if (h->n == HOSTS_MAX)
         return 0;

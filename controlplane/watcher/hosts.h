@@ -3,7 +3,7 @@
 #define ADV_WATCHER_HOSTS_H
 
 /* On which host each rank runs, as the job's own log said at its start (rules of kind placement): many a fault names
- * its rank alone. What is contradicted later is not known any more.
+ * its rank alone. What is contradicted later is not known any more. "n1" and "n1.example.org" are one host.
  *
  * Parts of a job number their ranks anew. A statement that says how many ranks there are counts only if that is the most that
  * was said so far.

@@ -94,6 +94,7 @@ static size_t match_timestamp(const char *p, const char *end)
 static size_t match_bracket(const char *p, const char *end, struct line_prefix *f)
 {
     int *where = &f->local_rank;
+    bool launched = false;
     int value = -1;
     const char *q = p + 1;
     size_t n;
@@ -119,17 +120,21 @@ static size_t match_bracket(const char *p, const char *end, struct line_prefix *
             return 0;
         q += 10;
         where = &f->rank;
+        launched = true;
     } else if (has(q, end, "]:")) {
         q += 2;
     } else if (q[-1] != '[' && digit(p[1]) && has(q, end, "] ")) {
         q += 1; /* Hydra's -prepend-rank */
         where = &f->rank;
+        launched = true;
     } else {
         return 0;
     }
     if (q < end && *q == ' ')
         q++;
     *where = value;
+    if (launched)
+        f->task = value; /* what the launcher calls it when it ends */
     return (size_t) (q - p);
 }
 
@@ -363,7 +368,7 @@ static size_t match_tagged(const char *p, const char *end, struct line_prefix *f
     if (!q || small_number(q + 1, end, &value) != (size_t) (close - q - 1) ||
         (!has(close, end, "]<stdout>:") && !has(close, end, "]<stderr>:")))
         return 0;
-    f->rank = value;
+    f->rank = f->task = value;
     close += 10;
     if (close < end && *close == ' ')
         close++;

@@ -41,10 +41,34 @@
 #define PRINTERS      128 /* of steps; of more the first ones are known */
 #define CARRY_KEPT    1024 /* an idle scan keeps at most this much room for an unfinished line */
 
+#define UNPLACED      4 /* faults whose host is not known yet */
+/* between the lines of one table */
+#define TABLE_BYTES 256
+
 #define MAX_STEP INT64_C(999999999999)
 
 struct repeat {
     uint16_t generation, count;
+};
+
+/* Faults that named a rank whose host was not known: launchers say it when they tell of the end. */
+struct unplaced {
+    struct {
+        uint16_t rule, generation;
+        bool open, in_traceback;
+        int rank, local_rank, task, code;
+        char device[WATCHER_DEVICE_SIZE];
+        char excerpt[WATCHER_EXCERPT_SIZE];
+        uint8_t sha256[ADV_SHA256_LEN];
+    } f[UNPLACED];
+    unsigned next;
+};
+
+/* A host named on a line of its own, above its rank. */
+struct table {
+    uint64_t offset;
+    uint32_t key;
+    char host[HOSTS_NAME_SIZE];
 };
 
 struct printers {
@@ -91,6 +115,8 @@ struct watcher_scan {
     struct ranks *ranks; /* allocated with the first step of a named rank */
     struct printers *printers; /* allocated with the first step */
     struct hosts *hosts; /* allocated when the log says where a rank runs */
+    struct unplaced *unplaced;   /* allocated with the first */
+    struct table *table;         /* allocated with the first */
     struct watcher_scan_stats stats;
 
     /* while a block is at the engine */
@@ -248,22 +274,131 @@ static bool came_late(struct watcher_scan *s, uint32_t key, int64_t step)
     return ps->n > 1 && step < s->last_step;
 }
 
-/* Without memory it is not known. */
-static void note_host(struct watcher_scan *s, const struct engine_match *m, const struct line_prefix *prefix)
-{
-    const struct engine_span *cap = m->capture;
-    int rank = (int) number(cap[ENGINE_CAPTURE_RANK], 999999);
-    const char *name = cap[ENGINE_CAPTURE_NODE].s ? cap[ENGINE_CAPTURE_NODE].s : prefix->node;
-
-    if (rank < 0 || !name || (!s->hosts && !(s->hosts = calloc(1, sizeof(*s->hosts)))))
-        return;
-    hosts_note(s->hosts, rank, number(cap[ENGINE_CAPTURE_TOTAL], MAX_STEP), name,
-               cap[ENGINE_CAPTURE_NODE].s ? cap[ENGINE_CAPTURE_NODE].len : prefix->node_len);
-}
-
 static const char *host_of(const struct watcher_scan *s, int rank)
 {
     return s->hosts ? hosts_of(s->hosts, rank) : NULL;
+}
+
+static void forget_places(struct watcher_scan *s)
+{
+    if (s->hosts)
+        memset(s->hosts, 0, sizeof(*s->hosts));
+    if (s->unplaced)
+        memset(s->unplaced, 0, sizeof(*s->unplaced));
+}
+
+static void keep_unplaced(struct watcher_scan *s, size_t rule, const struct watcher_finding *f)
+{
+    struct unplaced *u = s->unplaced;
+    unsigned i;
+
+    if (!u && !(u = s->unplaced = calloc(1, sizeof(*u))))
+        return;
+    i = u->next++ % UNPLACED;
+    u->f[i].open = true;
+    u->f[i].rule = (uint16_t) rule;
+    u->f[i].generation = s->generation;
+    u->f[i].in_traceback = f->in_traceback;
+    u->f[i].rank = f->rank;
+    u->f[i].local_rank = f->local_rank;
+    u->f[i].task = f->task;
+    u->f[i].code = f->code;
+    memcpy(u->f[i].device, f->device, sizeof(f->device));
+    memcpy(u->f[i].excerpt, f->excerpt, sizeof(f->excerpt));
+    memcpy(u->f[i].sha256, f->sha256, sizeof(f->sha256));
+}
+
+/* Is @value in "0-7,12"? What is no such list holds nothing behind its fault. */
+static bool in_list(struct engine_span list, int value)
+{
+    int64_t first = -1, v = -1;
+
+    for (size_t i = 0; i <= list.len; i++) {
+        char c = i < list.len ? list.s[i] : ',';
+        if (c >= '0' && c <= '9') {
+            v = (v < 0 ? 0 : v * 10) + (c - '0');
+            if (v > 999999)
+                return false;
+        } else if (v < 0 || (c != '-' && c != ',') || (c == '-' && first >= 0)) {
+            return false;
+        } else if (c == '-') {
+            first = v;
+            v = -1;
+        } else {
+            if (value >= (first < 0 ? v : first) && value <= v)
+                return true;
+            first = v = -1;
+        }
+    }
+    return false;
+}
+
+/* The line at @offset says where @rank, or the launcher's @tasks, ran: their faults are told once more, with the host. What
+ * came before progress or a restart is over. */
+static void tell_placed(struct watcher_scan *s, int rank, struct engine_span tasks, struct engine_span host, size_t offset)
+{
+    struct unplaced *u = s->unplaced;
+
+    for (unsigned i = 0; u && i < UNPLACED; i++) {
+        bool meant = tasks.s ? u->f[i].task >= 0 && in_list(tasks, u->f[i].task) : u->f[i].rank == rank;
+
+        if (!u->f[i].open || u->f[i].generation != s->generation || !meant)
+            continue;
+        u->f[i].open = false;
+        struct watcher_finding f = { .type = WATCHER_SIGNATURE,
+                                     .rule = &s->list[u->f[i].rule],
+                                     .offset = s->block_offset + offset,
+                                     .observe_wall_us = s->observe_wall_us,
+                                     .step = -1,
+                                     .total = -1,
+                                     .in_traceback = u->f[i].in_traceback,
+                                     .rank = u->f[i].rank,
+                                     .local_rank = u->f[i].local_rank,
+                                     .task = u->f[i].task,
+                                     .code = u->f[i].code,
+                                     .count = 1 };
+        put_text(f.node, sizeof(f.node), host.s, host.len);
+        memcpy(f.reporter, f.node, sizeof(f.node));
+        memcpy(f.device, u->f[i].device, sizeof(f.device));
+        memcpy(f.excerpt, u->f[i].excerpt, sizeof(f.excerpt));
+        memcpy(f.sha256, u->f[i].sha256, sizeof(f.sha256));
+        s->stats.findings++;
+        s->fn(s->ctx, &f);
+    }
+}
+
+static void begin_table(struct watcher_scan *s, struct engine_span host, const struct line_prefix *prefix, uint64_t offset)
+{
+    if (host.len >= HOSTS_NAME_SIZE || (!s->table && !(s->table = calloc(1, sizeof(*s->table)))))
+        return;
+    memcpy(s->table->host, host.s, host.len);
+    s->table->host[host.len] = '\0';
+    s->table->key = prefix->key;
+    s->table->offset = offset;
+}
+
+/* A rank with its host is of the start, and holds for what comes; launchers' tasks, and a table's ranks, are of the end, and
+ * hold for what came: the next start may be elsewhere. Without memory it is not known. */
+static void note_host(struct watcher_scan *s, const struct engine_match *m, const struct line_prefix *prefix, size_t at)
+{
+    const struct engine_span *cap = m->capture, task = cap[ENGINE_CAPTURE_TASK], none = { 0 };
+    int rank = (int) number(cap[ENGINE_CAPTURE_RANK], 999999);
+    uint64_t offset = s->block_offset + at;
+    struct engine_span name = cap[ENGINE_CAPTURE_NODE];
+
+    if (name.s && task.s) {
+        tell_placed(s, -1, task, name, at);
+    } else if (name.s && rank < 0) {
+        begin_table(s, name, prefix, offset);
+    } else if (rank >= 0 && !name.s && s->table && s->table->host[0] && s->table->key == prefix->key &&
+               offset - s->table->offset <= TABLE_BYTES) {
+        name = (struct engine_span){ .s = s->table->host, .len = strlen(s->table->host) };
+        tell_placed(s, rank, none, name, at);
+    } else if (rank >= 0 && (name.s || prefix->node) && (s->hosts || (s->hosts = calloc(1, sizeof(*s->hosts))))) {
+        if (!name.s)
+            name = (struct engine_span){ .s = prefix->node, .len = prefix->node_len };
+        hosts_note(s->hosts, rank, number(cap[ENGINE_CAPTURE_TOTAL], MAX_STEP), name.s, name.len);
+    }
 }
 
 struct candidate {
@@ -350,6 +485,8 @@ static void tell(struct watcher_scan *s, enum watcher_finding_type type, const s
                 f.sha256, 0,
                 sizeof(f.sha256)); /* no memory: a finding without identity is better than none */
     }
+    if (type == WATCHER_SIGNATURE && r->blames == WATCHER_BLAMES_NODE && !f.node[0] && (f.rank >= 0 || f.task >= 0))
+        keep_unplaced(s, c->rule, &f);
     s->stats.findings++;
     s->fn(s->ctx, &f);
 }
@@ -448,7 +585,7 @@ static void on_line(void *ctx, const char *line, size_t len, size_t offset, cons
             continue;
         case WATCHER_KIND_PLACEMENT:
             if (engine_confirm(s->engine, rules[i], line, len, prefix.body, &match))
-                note_host(s, &match, &prefix);
+                note_host(s, &match, &prefix, offset);
             continue;
         }
         if (best[type].any && s->list[best[type].rule].precedence >= r->precedence)
@@ -468,8 +605,8 @@ static void on_line(void *ctx, const char *line, size_t len, size_t offset, cons
         if (s->explain && !best[WATCHER_SIGNATURE].any)
             tell(s, WATCHER_CALMED, &best[WATCHER_SIGNATURE], line, len, offset, &prefix, closes);
     }
-    if (best[WATCHER_RECOVERED].any && s->hosts)
-        memset(s->hosts, 0, sizeof(*s->hosts)); /* ranks may run elsewhere now */
+    if (best[WATCHER_RECOVERED].any)
+        forget_places(s); /* ranks may run elsewhere now */
     for (size_t i = 0; i < ADV_ARRAY_LEN(order); i++) {
         enum watcher_finding_type type = order[i];
         if (best[type].any)
@@ -685,6 +822,8 @@ struct watcher_scan *watcher_scan_free(struct watcher_scan *s)
         free(s->ranks);
         free(s->printers);
         free(s->hosts);
+        free(s->unplaced);
+        free(s->table);
         (void) watcher_pattern_free(s->own);
         free(s);
     }
@@ -699,6 +838,8 @@ void watcher_scan_set_rules(struct watcher_scan *s, struct watcher_rules *rules)
     (void) watcher_rules_unref(old);
     free(s->repeats);
     s->repeats = NULL;
+    free(s->unplaced); /* its rules are of the old set */
+    s->unplaced = NULL;
     memset(s->series, 0, sizeof(s->series));
 }
 
@@ -721,6 +862,7 @@ bool watcher_scan_behind(struct watcher_scan *s, char ret_ranks[WATCHER_RANKS_SI
 size_t watcher_scan_memory(const struct watcher_scan *s)
 {
     return sizeof(*s) + s->carry_cap + (s->ranks ? sizeof(*s->ranks) : 0) + (s->printers ? sizeof(*s->printers) : 0) + (s->hosts ? sizeof(*s->hosts) : 0) +
+           (s->unplaced ? sizeof(*s->unplaced) : 0) + (s->table ? sizeof(*s->table) : 0) +
            (s->node ? strlen(s->node) + 1 : 0) +
            (s->repeats ? s->n_rules * sizeof(*s->repeats) : 0);
 }

@@ -37,6 +37,12 @@ Test(hosts, what_was_said)
     note(3, 16, "n1");
     cr_expect_str_eq(of(3), "-");
     cr_expect_str_eq(of(8), "n2");
+    note(5, 16, "n1.example.org"); /* the same host */
+    note(5, 16, "n1");
+    cr_expect_str_eq(of(5), "n1");
+    note(6, 16, "n10"); /* not that one */
+    note(6, 16, "n1");
+    cr_expect_str_eq(of(6), "-");
     note(9, 32, "n3"); /* what was said before was of a part */
     cr_expect_str_eq(of(8), "-");
     cr_expect_str_eq(of(9), "n3");

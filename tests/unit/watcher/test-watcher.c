@@ -380,6 +380,61 @@ static void memory_is_bounded(struct watcher_rules *rules)
     free(big);
 }
 
+#define ECC "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+#define TABLE "  time      : 2024-01-01_10:00:00\n  host      : gpu2.example.org\n  rank      : 12 (local_rank: 4)\n  exitcode  : 1 (pid: 9)\n"
+
+/* How often the fault is held against a host, and how often against none. */
+static void placed(struct watcher_rules *rules, const char *text, const char *host, size_t named, size_t unnamed)
+{
+    char want[64];
+    adv_auto_free char *out = scan_text(rules, text);
+    adv_auto_free char *cut = scan_pieces(rules, WATCHER_SCOPE_APPLICATION, NULL, text, strlen(text), 5);
+    size_t n = 0, none = 0;
+
+    cr_expect_str_eq(out, cut);
+    (void) snprintf(want, sizeof(want), " node=%s ", host);
+    for (const char *p = out; (p = strstr(p, "SIGNATURE cuda-ecc")); p++) {
+        const char *end = strchr(p, '\n'), *at = strstr(p, want);
+        n += at && at < end;
+        at = strstr(p, " node= ");
+        none += at && at < end;
+    }
+    cr_expect(n == named && none == unnamed, "%s\nled to %zu of %s and %zu of nobody:\n%s", text, n, host, none, out);
+}
+
+static void hosts_that_are_said_later(struct watcher_rules *rules)
+{
+    /* launchers tell of the end */
+    placed(rules, "12: " ECC "srun: error: gpu2: task 12: Exited with exit code 1\n", "gpu2", 1, 1);
+    placed(rules, "12: " ECC "srun: error: gpu1: tasks 0-7,13: Terminated\nsrun: error: gpu2: tasks 8-11,12: Exited with exit code 1\n", "gpu2", 1, 1);
+    placed(rules, "[1,3]<stderr>:" ECC "mpirun noticed that process rank 3 with PID 9 on node gpu2 exited on signal 6 (Aborted).\n", "gpu2", 1, 1);
+    placed(rules, "[rank12]: " ECC TABLE, "gpu2.example.org", 1, 1);
+    placed(rules, "[rank12]: " ECC TABLE TABLE, "gpu2.example.org", 1, 1); /* once */
+    /* it is about others */
+    placed(rules, "12: " ECC "srun: error: gpu2: task 3: Exited with exit code 1\n", "gpu2", 0, 1);
+    placed(rules, "12: " ECC "srun: error: gpu2: tasks 0-11: Exited with exit code 1\n", "gpu2", 0, 1);
+    placed(rules, "[rank3]: " ECC TABLE, "gpu2.example.org", 0, 1);
+    /* torch's rank 3 is not the launcher's */
+    placed(rules, "[rank3]: " ECC "mpirun noticed that process rank 3 with PID 9 on node gpu2 exited on signal 6 (Aborted).\n", "gpu2", 0, 1);
+    placed(rules, "[rank3]: " ECC "srun: error: gpu2: task 3: Exited with exit code 1\n", "gpu2", 0, 1);
+    /* what a launcher says of the end does not hold for the next start */
+    placed(rules, "srun: error: gpu2: task 12: Exited with exit code 1\n12: " ECC, "gpu2", 0, 1);
+    placed(rules, TABLE "[rank12]: " ECC, "gpu2.example.org", 0, 1);
+    /* nor what is said at a start for what came before */
+    placed(rules, "[rank3]: " ECC "gpu2:7:8 [3] NCCL INFO ncclCommInitRank comm 0x5 rank 3 nranks 16 cudaDev 3 - Init START\n", "gpu2", 0, 1);
+    /* the work went on, or began anew */
+    placed(rules, "12: " ECC MEGATRON("      1") "srun: error: gpu2: task 12: Exited with exit code 1\n", "gpu2", 0, 1);
+    placed(rules, "[rank12]: " ECC "[default] Worker group FAILED. 2/3 attempts left; will restart worker group\n" TABLE, "gpu2.example.org", 0, 1);
+    /* lines of a table belong together */
+    placed(rules, "[rank12]: " ECC "  host      : gpu2\n0:   rank      : 12 (local_rank: 4)\n", "gpu2", 0, 1);
+    /* who printed is known: nothing to add */
+    placed(rules, "gpu1: [rank12]: " ECC TABLE, "gpu2.example.org", 0, 0);
+    /* what no list is */
+    placed(rules, "12: " ECC "srun: error: gpu2: tasks 0-5-12: Exited with exit code 1\n", "gpu2", 0, 1);
+    placed(rules, "12: " ECC "srun: error: gpu2: tasks ,12: Exited with exit code 1\n", "gpu2", 0, 1);
+    placed(rules, "12: " ECC "srun: error: gpu2: tasks 99999999999999999999: Exited with exit code 1\n", "gpu2", 0, 1);
+}
+
 /* One process for all of them: building the set takes a second under sanitizers. */
 Test(watcher, what_lines_mean, .timeout = 120)
 {
@@ -397,4 +452,5 @@ Test(watcher, what_lines_mean, .timeout = 120)
     excerpts(rules);
     scopes(rules);
     memory_is_bounded(rules);
+    hosts_that_are_said_later(rules);
 }
