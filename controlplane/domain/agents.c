@@ -358,5 +358,7 @@ int fleet_apply_action(struct fleet *f, struct intents *in, struct cluster *c, c
           (unsigned long long) ac->epoch.counter, ev->u.action.outcome ? ": command " : "",
           ev->u.action.outcome ? command_name(ac->command) : "", ev->u.action.outcome ? ", observed " : "",
           ev->u.action.outcome ? observed_name(ac->observed) : "", ac->detail ? ", " : "", str_or(ac->detail));
+    if (ev->u.action.outcome)
+        fleet_spare(f, in, a, ev); /* it went on meanwhile, and is not to be interrupted a second time */
     return 0;
 }

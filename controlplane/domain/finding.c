@@ -316,10 +316,6 @@ void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a
         a->quiet_us = ev->mono_us;
         a->finished_us = 0;
         fleet_pulse_sign(f, in, a, ev);
-        /* advice to interrupt it falls with its reason */
-        if (a->advice && a->advice->may_interrupt && a->advice->disposition == DISPOSITION_PENDING &&
-            !decide_best_anomaly(a))
-            fleet_decide_and_put(f, in, a, ev);
         break;
     case FINDING_CHECKPOINT:
         fleet_pulse_sign(f, in, a, ev);
@@ -352,6 +348,7 @@ void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a
     case FINDING_NOTICE:
         break;
     }
+    fleet_spare(f, in, a, ev);
     if (prev && !prev->unseen && !prev->ms.successor_productive_us && beyond(a, prev)) {
         prev->ms.successor_productive_us = ev->now_us;
         fleet_touch_attempt(in, prev);

@@ -63,6 +63,8 @@ void fleet_withdraw_all(struct intents *in, struct attempt *a, const struct even
 bool fleet_make_room(struct intents *in, struct attempt *a, const struct anomaly *candidate);
 struct anomaly *fleet_anomaly_add(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 void fleet_decide_and_put(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+/* Advice to interrupt a running attempt falls with its reason: to be called after whatever may have taken that away. */
+void fleet_spare(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 bool fleet_switched_off(const struct job *j);
 void fleet_judge(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 

@@ -349,6 +349,34 @@ bool attempt_requeue_recorded(const struct attempt *a)
     return false;
 }
 
+/* It was interrupted, or that is under way: what it says now are its last words, for a stopped process is continued to be
+ * ended. An agent that died may never tell how it went. */
+#define LAST_WORDS_US (60 * 1000000LL)
+static bool being_replaced(const struct attempt *a, int64_t now_us)
+{
+    const struct action *ac;
+
+    DL_FOREACH (a->actions, ac)
+        if ((ac->verb == VERB_PRESERVE || ac->verb == VERB_INTERRUPT) &&
+            (ac->observed == OBSERVED_YES || (!ac->outcome_us && now_us - ac->record_us < LAST_WORDS_US)))
+            return true;
+    return false;
+}
+
+/* An order to interrupt what goes on again: a command whose effect nobody saw is no reason to send it once more. */
+static bool spares(const struct attempt *a, const struct decision *d, int64_t now_us)
+{
+    return a->advice->may_interrupt && d->desired == DESIRED_NO_ACTION && job_state_running(a->state) &&
+           !being_replaced(a, now_us);
+}
+
+void fleet_spare(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    if (a->advice && a->advice->may_interrupt && a->advice->disposition == DISPOSITION_PENDING &&
+        job_state_running(a->state) && !decide_best_anomaly(a))
+        fleet_decide_and_put(f, in, a, ev);
+}
+
 static void put_advice(struct fleet *f, struct intents *in, struct attempt *a, struct decision *d,
                        const struct event *ev)
 {
@@ -359,7 +387,7 @@ static void put_advice(struct fleet *f, struct intents *in, struct attempt *a, s
     if (ad && (ad->disposition == DISPOSITION_CONVERGED || ad->disposition == DISPOSITION_SUPERSEDED) &&
         ad->desired != DESIRED_NO_ACTION)
         return; /* done and past: later evidence changes no history */
-    if (ad && ad->desired == DESIRED_RESTARTED && attempt_requeue_recorded(a)) {
+    if (ad && ad->desired == DESIRED_RESTARTED && attempt_requeue_recorded(a) && !spares(a, d, ev->now_us)) {
         return; /* the attempt is being replaced already: evidence that comes now changes no order */
     }
     if (ad && same_orders(ad, d)) {

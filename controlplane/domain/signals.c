@@ -291,6 +291,7 @@ int fleet_apply_report_progress(struct fleet *f, struct intents *in, struct clus
         a->steps_seen++; /* a detector that lags behind the log: alive, but no step back */
         a->last_progress_us = ev->now_us;
         fleet_pulse_sign(f, in, a, &as_log);
+        fleet_spare(f, in, a, &as_log);
     } else {
         fleet_apply_progress(f, in, a, &as_log);
         a->finished_us = finished_us; /* the program's own word */

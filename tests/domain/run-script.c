@@ -535,8 +535,12 @@ static void do_action(struct event *ev)
         if (adv_streq(verb_name(v), get("verb", "preserve")))
             ev->u.action.verb = v;
     ev->u.action.outcome = get("outcome", NULL) != NULL;
-    ev->u.action.command = adv_streq(get("outcome", ""), "ACCEPTED") ? COMMAND_ACCEPTED : COMMAND_REFUSED;
-    ev->u.action.observed = OBSERVED_YES;
+    ev->u.action.command = adv_streq(get("outcome", ""), "ACCEPTED")  ? COMMAND_ACCEPTED :
+                           adv_streq(get("outcome", ""), "TIMED_OUT") ? COMMAND_TIMED_OUT :
+                                                                        COMMAND_REFUSED;
+    ev->u.action.observed = adv_streq(get("observed", "YES"), "UNKNOWN") ? OBSERVED_UNKNOWN :
+                            adv_streq(get("observed", "YES"), "NO")      ? OBSERVED_NO :
+                                                                           OBSERVED_YES;
     apply(ev);
 }
 
