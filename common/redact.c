@@ -185,11 +185,11 @@ static bool is_number(const uint8_t *t, size_t n)
 static bool is_said_of_it(const uint8_t *t, size_t n)
 {
     static const char *const words[] = {
-        "none",  "null",    "true",     "false",   "not",     "is",       "the",      "for",     "to",        "was",      "has",
-        "in",    "of",      "and",      "file",    "id",      "ids",      "error",    "expired", "invalid",   "found",    "yes",
-        "no",    "ok",      "valid",    "missing", "required", "wrong",   "incorrect", "empty",  "set",       "unset",    "undefined",
-        "a",     "an",      "or",       "from",    "with",    "must",     "should",   "cannot",  "could",     "denied",   "failed",
-        "authentication", "unauthorized", "rejected", "accepted", "present", "absent", "provided", "str", "string", "optional", NULL,
+        "none", "null", "true", "false", "not", "is", "the", "for", "to", "was", "has", "in", "of", "and", "file",
+        "id", "ids", "error", "expired", "invalid", "found", "yes", "no", "ok", "valid", "missing", "required",
+        "wrong", "incorrect", "empty", "set", "unset", "undefined", "a", "an", "or", "from", "with", "must", "should",
+        "cannot", "could", "denied", "failed", "authentication", "unauthorized", "rejected", "accepted", "present",
+        "absent", "provided", "str", "string", "optional", NULL,
     };
 
     return listed(t, n, words);
@@ -294,6 +294,14 @@ static void take_pairs(struct adv_redact *r, struct piece *p, size_t from)
     }
 }
 
+static bool is_port(const uint8_t *t, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!is_digit(t[i]))
+            return false;
+    return true;
+}
+
 /* scheme://user:password@host, also without a user */
 static void take_url(struct piece *p)
 {
@@ -302,8 +310,13 @@ static void take_url(struct piece *p)
 
         while (to < p->n && !one_of(p->t[to], "/@\"'<>"))
             to++;
-        if ((to < p->n && p->t[to] == '@' && to - from >= 3) || (to == p->n && p->open && memchr(p->t + from, ':', to - from)))
+        if (to < p->n && p->t[to] == '@' && to - from >= 3)
             cover(p, from, to);
+        if (to == p->n && p->open) { /* host:port, or user:password with more to come */
+            const uint8_t *colon = memchr(p->t + from, ':', to - from);
+            if (colon && !is_port(colon + 1, (size_t) (p->t + to - colon - 1)))
+                cover(p, from, to);
+        }
     }
 }
 
@@ -535,12 +548,22 @@ static void take_space(struct adv_redact *r, uint8_t c)
         r->pem_ = NO_PEM;
 }
 
+/* Where a token that is too long falls into two: behind what stands between the members of compact JSON or of a list, so that no
+ * name is torn from its value. 0: nowhere. */
+static size_t member_end(const uint8_t *t)
+{
+    for (size_t n = ADV_REDACT_PART; n > ADV_REDACT_PART / 2; n--)
+        if (one_of(t[n - 1], ",;&{}[]()|<>"))
+            return n;
+    return 0;
+}
+
 size_t adv_redact(struct adv_redact *r, uint8_t *text, size_t len)
 {
     size_t i = 0;
 
     while (i < len) {
-        size_t to = i;
+        size_t to = i, n;
 
         if (is_space(text[i])) {
             take_space(r, text[i++]);
@@ -550,7 +573,12 @@ size_t adv_redact(struct adv_redact *r, uint8_t *text, size_t len)
             to++;
         if (to == len) /* what comes next says whether this is all of it */
             return i;
-        take_token(r, text + i, to - i, !is_space(text[to]));
+        if (!is_space(text[to]) && (n = member_end(text + i)) > 0) {
+            take_token(r, text + i, n, false);
+            to = i + n;
+        } else {
+            take_token(r, text + i, to - i, !is_space(text[to]));
+        }
         i = to;
     }
     return i;

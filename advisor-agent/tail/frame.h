@@ -18,6 +18,7 @@
 #define TAIL_PATH_MAX      4096
 #define TAIL_FILES_MAX     4096 /* of one helper */
 #define TAIL_CREDIT_MAX    (1u << 20)
+#define TAIL_CREDIT_LOW    1024u /* with less nothing is read: a token must not go out in pieces for want of credit */
 #define TAIL_OFFSET_END    UINT64_MAX /* OPEN: start at the size the file has then */
 #define TAIL_PAGE_FD       3
 #define TAIL_BEHIND_MS     5000

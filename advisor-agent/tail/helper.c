@@ -43,6 +43,9 @@
 #include "common/failpoint.h"
 #include "common/redact.h"
 
+/* so that with the least credit there is always something judged */
+_Static_assert(TAIL_CREDIT_LOW > ADV_REDACT_PART, "a token fits into it");
+
 #define EXIT_REFUSED 77
 #define NO_GROUP     65534u
 #define MEMORY_BYTES (64u << 20)
@@ -386,7 +389,7 @@ static void count_wait(struct file *f, int64_t now)
         f->behind = false;
         return;
     }
-    if (!f->waits_ms && credit > 0)
+    if (!f->waits_ms && credit >= TAIL_CREDIT_LOW)
         return;
     if (!f->waits_ms)
         f->waits_ms = now;
@@ -396,15 +399,15 @@ static void count_wait(struct file *f, int64_t now)
     send_frame(TAIL_FRAME_BEHIND, f->id, 0);
 }
 
-/* Sends what was read behind the offset, of @n bytes from offset - back on, as far as it may go. @all: there is no credit for more.
- * Returns true if something was sent. */
-static bool send_some(struct file *f, uint8_t *text, size_t n, bool all)
+/* Sends what was read behind the offset, of @n bytes from offset - back on, as far as it may go. Returns true if something was
+ * sent. */
+static bool send_some(struct file *f, uint8_t *text, size_t n)
 {
     uint64_t from = f->offset - f->back;
     size_t back = f->back, judged = adv_redact(&f->redact, text, n), send;
     int64_t now = now_ms();
 
-    if (judged <= back && !all && (!f->held_ms || now - f->held_ms < HOLD_MS)) {
+    if (judged <= back && (!f->held_ms || now - f->held_ms < HOLD_MS)) {
         f->back = back - judged;
         if (!f->held_ms)
             f->held_ms = now;
@@ -432,13 +435,13 @@ static bool read_some(struct file *f)
     size_t want = f->back + credit < TAIL_DATA_MAX ? f->back + credit : TAIL_DATA_MAX;
     ssize_t n;
 
-    if (f->fd < 0 || !f->ready || credit == 0)
+    if (f->fd < 0 || !f->ready || credit < TAIL_CREDIT_LOW)
         return false;
     touch(f);
     n = pread(f->fd, frame + TAIL_FRAME_HEAD + 8, want, (off_t) (f->offset - f->back));
     touch(NULL);
     if (n > (ssize_t) f->back)
-        return send_some(f, frame + TAIL_FRAME_HEAD + 8, (size_t) n, (size_t) n == want);
+        return send_some(f, frame + TAIL_FRAME_HEAD + 8, (size_t) n);
     f->ready = false;
     if (n < 0 && errno != EAGAIN && errno != EINTR) {
         tell_error(f, strerror(errno));

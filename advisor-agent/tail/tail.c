@@ -356,7 +356,7 @@ static void grant(struct helper *h)
         return;
     allowed = m->cfg.max_buffered_user_bytes - used;
     size_t room = m->reserved < m->cfg.max_buffered_bytes / 2 ? m->cfg.max_buffered_bytes / 2 - m->reserved : 0;
-    if (room < GRANT_MIN && used == 0 && m->reserved + GRANT_MIN <= m->cfg.max_buffered_bytes)
+    if (room < GRANT_MIN && used < TAIL_CREDIT_LOW && m->reserved + GRANT_MIN <= m->cfg.max_buffered_bytes)
         room = GRANT_MIN;
     if (allowed > room)
         allowed = room;

@@ -273,6 +273,18 @@ static bool beyond(const struct attempt *a, const struct attempt *prev)
     return a->steps_seen > 1 && prev->last_checkpoint_step == 0;
 }
 
+/* Output of before a suspicion may come after it for as long as a buffer holds it back. What still looks like that after the
+ * grace is a launcher that has put its ranks elsewhere. */
+static bool held_back(const struct fleet *f, const struct attempt *a, const struct event *ev)
+{
+    const struct anomaly *an;
+
+    DL_FOREACH (a->anomalies, an)
+        if (an->status != ANOMALY_WITHDRAWN && ev->mono_us - an->line_mono_us < f->cfg.policy.suspicion_grace_us)
+            return true;
+    return false;
+}
+
 void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
     struct attempt *prev = attempt_prev(a);
@@ -290,7 +302,7 @@ void fleet_apply_progress(struct fleet *f, struct intents *in, struct attempt *a
                 an->step_at = 0;
         }
         counts = ev->u.finding.unit == UNIT_STEP || (!a->has_steps && ev->u.finding.unit != UNIT_NONE);
-        counts = counts && !ev->u.finding.late;
+        counts = counts && !(ev->u.finding.late && held_back(f, a, ev));
         DL_FOREACH (a->anomalies, an) {
             if (an->status == ANOMALY_WITHDRAWN || !job_state_running(a->state) || !counts || anomaly_of_rhythm(an))
                 continue;

@@ -430,9 +430,9 @@ static void tell(struct watcher_scan *s, enum watcher_finding_type type, const s
     if (type == WATCHER_PROGRESS) {
         if (r->unit == WATCHER_UNIT_STEP && f.step >= 0)
             note_rank(s, prefix->rank >= 0 ? prefix->rank : prefix->task, f.step);
+        f.late = r->unit == WATCHER_UNIT_STEP && f.step >= 0 && came_late(s, prefix->key, f.step);
         if (f.step >= 0 && !step_moved(s, (uint16_t) c->rule, f.step))
             return;
-        f.late = r->unit == WATCHER_UNIT_STEP && f.step >= 0 && came_late(s, prefix->key, f.step);
         s->generation += !f.late;
         if (r->unit == WATCHER_UNIT_STEP && f.step >= 0 && !f.late)
             s->last_step = f.step;
@@ -861,8 +861,8 @@ bool watcher_scan_behind(struct watcher_scan *s, char ret_ranks[WATCHER_RANKS_SI
 
 size_t watcher_scan_memory(const struct watcher_scan *s)
 {
-    return sizeof(*s) + s->carry_cap + (s->ranks ? sizeof(*s->ranks) : 0) + (s->printers ? sizeof(*s->printers) : 0) + (s->hosts ? sizeof(*s->hosts) : 0) +
-           (s->unplaced ? sizeof(*s->unplaced) : 0) + (s->table ? sizeof(*s->table) : 0) +
-           (s->node ? strlen(s->node) + 1 : 0) +
+    return sizeof(*s) + s->carry_cap + (s->ranks ? sizeof(*s->ranks) : 0) + (s->hosts ? sizeof(*s->hosts) : 0) +
+           (s->printers ? sizeof(*s->printers) : 0) + (s->unplaced ? sizeof(*s->unplaced) : 0) +
+           (s->table ? sizeof(*s->table) : 0) + (s->node ? strlen(s->node) + 1 : 0) +
            (s->repeats ? s->n_rules * sizeof(*s->repeats) : 0);
 }

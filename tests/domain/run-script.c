@@ -17,7 +17,7 @@
  *   log CLUSTER JOB/N signature rule= class= retryable= precedence= [terminal=0] [blame=node] [nodes=] [offset=] [kind=hang] [outside=1]
  *       [submit=]      which attempt is meant
  *   log CLUSTER JOB/N notice rule= class= [blame=node] [nodes=]
- *   log CLUSTER JOB/N progress|checkpoint|resumed STEP | log CLUSTER JOB/N finished|recovered
+ *   log CLUSTER JOB/N progress|checkpoint|resumed STEP [late=1] | log CLUSTER JOB/N finished|recovered
  *         [unit=item|epoch|none] [total=] [series=]
  *   steps CLUSTER JOB/N from= n= every=SECONDS [by=] [unit=] [total=] [series=]   progress again and again; attempts are
  *         not printed, and time goes on to the last
@@ -405,6 +405,7 @@ static void do_log(struct event *ev)
     ev->u.finding.kind = finding_of(word(4));
     ev->u.finding.observe_us = now_us + wall_ahead_us;
     ev->u.finding.outside = num("outside", 0) != 0;
+    ev->u.finding.late = num("late", 0) != 0;
     if (ev->u.finding.kind != FINDING_SIGNATURE && ev->u.finding.kind != FINDING_NOTICE) {
         ev->u.finding.step = ev->u.finding.kind >= FINDING_FINISHED ? 0 : strtoull(word(5), NULL, 10);
         take_numbers(ev);

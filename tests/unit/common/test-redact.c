@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/redact.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,6 +107,23 @@ Test(redact, long_tokens)
     }
 }
 
+Test(redact, compact_json)
+{
+    for (size_t pad = 480; pad < 530; pad++) {
+        char text[700], *at;
+        size_t n = 0, len;
+        uint8_t *out;
+
+        (void) snprintf(text, sizeof(text), "{\"a\":\"%0*d\",\"api_key\":\"aaaa1\",\"b\":1}\n", (int) pad - 20, 0);
+        len = strlen(text);
+        out = in_pieces(text, len, 97, &n);
+        cr_assert_eq(n, len);
+        at = strstr(text, "aaaa1");
+        cr_assert_eq(memcmp(out + (at - text), "*****", 5), 0, "%.*s", (int) len, out);
+        free(out);
+    }
+}
+
 Test(redact, a_key_without_an_end)
 {
     size_t len = 40000, n = 0;
@@ -129,7 +147,7 @@ Test(redact, unfinished)
         const char *in, *out;
     } open[] = {
         { "plain", "plain" },         { "hf_ab", "*****" },   { "password=a", "password=*" }, { "push_to_hub_token=No", "push_to_hub_token=**" },
-        { "http://u:p", "http://***" }, { "loss=0.5", "loss=0.5" },
+        { "http://u:p", "http://***" }, { "tcp://node17:29", "tcp://node17:29" }, { "loss=0.5", "loss=0.5" },
     };
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(open); i++) {
