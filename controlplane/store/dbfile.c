@@ -12,31 +12,39 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The file that @name leads to in the end, or would, if there is none yet. */
-static char *resolve(const char *name, struct adv_err *err)
+/* The file system refused, and errno says why. */
+static int file_error(struct adv_err *err, const char *what, const char *path, const char *more)
 {
-    char *real = realpath(name, NULL), *copy = NULL, *dir = NULL;
+    int r = adv_err_set_reason(err, ADV_UNAVAILABLE, "STORE_FILE", "store: %s%s%s: %s", what, path, more, strerror(errno));
+
+    if (err)
+        err->sys_errno = errno;
+    return r;
+}
+
+/* The file that @name leads to in the end, or would, if there is none yet. */
+static int resolve(const char *name, char **ret, struct adv_err *err)
+{
+    adv_auto_free char *copy = NULL, *dir = NULL;
+    char *real = realpath(name, NULL);
+    const char *slash;
     struct stat sb;
 
-    if (real)
-        return real;
-    if (errno != ENOENT || lstat(name, &sb) == 0) {
-        (void) adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "store %s%s", name,
-                                 errno == ENOENT ? ": the link leads nowhere" : "");
-        return NULL;
+    if (real) {
+        *ret = real;
+        return 0;
     }
-    if (!(copy = strdup(name)) || !(dir = realpath(dirname(copy), NULL))) {
-        (void) adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "store %s: its folder", name);
-    } else {
-        const char *slash = strrchr(name, '/');
-        if (asprintf(&real, "%s/%s", strcmp(dir, "/") == 0 ? "" : dir, slash ? slash + 1 : name) < 0) {
-            real = NULL;
-            (void) adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "store: no memory");
-        }
-    }
-    free(copy);
-    free(dir);
-    return real;
+    if (errno != ENOENT)
+        return file_error(err, "", name, "");
+    if (lstat(name, &sb) == 0)
+        return adv_err_set_reason(err, ADV_UNAVAILABLE, "STORE_FILE", "store %s: the link leads nowhere", name);
+    if (!(copy = strdup(name)) || !(dir = realpath(dirname(copy), NULL)))
+        return file_error(err, "the folder of ", name, "");
+    slash = strrchr(name, '/');
+    if (asprintf(&real, "%s/%s", strcmp(dir, "/") == 0 ? "" : dir, slash ? slash + 1 : name) < 0)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "store: no memory");
+    *ret = real;
+    return 0;
 }
 
 static int lock_file(const char *name, int fd, const char *path, struct adv_err *err)
@@ -44,7 +52,7 @@ static int lock_file(const char *name, int fd, const char *path, struct adv_err 
     if (flock(fd, LOCK_EX | LOCK_NB) == 0)
         return 0;
     if (errno != EWOULDBLOCK)
-        return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "store: locking %s", name);
+        return file_error(err, "locking ", name, "");
     return adv_err_set_reason(err, ADV_FAILED_PRECONDITION, "STORE_LOCKED",
                               "store %s: another advisord has it open (lock %s)", path, name);
 }
@@ -61,7 +69,7 @@ static int take(struct dbfile *f, bool create, struct adv_err *err)
     }
     f->lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (f->lock_fd < 0 || fstat(f->lock_fd, &sb) < 0)
-        return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "store: lock file %s", lock);
+        return file_error(err, "lock file ", lock, "");
     if ((r = lock_file(lock, f->lock_fd, f->path, err)) < 0)
         return r;
     if (stat(lock, &named) < 0 || named.st_dev != sb.st_dev || named.st_ino != sb.st_ino)
@@ -71,7 +79,7 @@ static int take(struct dbfile *f, bool create, struct adv_err *err)
     if (f->fd < 0 && errno == ENOENT && !create)
         return 0;
     if (f->fd < 0 || fstat(f->fd, &sb) < 0)
-        return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "store %s", f->path);
+        return file_error(err, "", f->path, "");
     if (!S_ISREG(sb.st_mode))
         return adv_err_set_reason(err, ADV_FAILED_PRECONDITION, "STORE_FOREIGN", "store %s: not a file", f->path);
     if ((r = lock_file(f->path, f->fd, f->path, err)) < 0)
@@ -89,11 +97,11 @@ static int take(struct dbfile *f, bool create, struct adv_err *err)
 
 int dbfile_take(const char *name, bool create, struct dbfile *f, struct adv_err *err)
 {
-    int r = 0;
+    int r;
 
     *f = (struct dbfile) { .fd = -1, .lock_fd = -1 };
-    if (!(f->path = resolve(name, err)))
-        return -(int) err->code;
+    if ((r = resolve(name, &f->path, err)) < 0)
+        return r;
     if (!(f->name = strdup(name)))
         r = adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "store: no memory");
     if (r < 0 || (r = take(f, create, err)) < 0)
@@ -123,10 +131,10 @@ int dbfile_settle(struct dbfile *f, struct adv_err *err)
     struct stat sb;
 
     if (look_for_wal(f, &sb) < 0 || !sb.st_ino)
-        return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "store %s: its log (%s-wal)", f->path, f->path);
+        return file_error(err, "its log ", f->path, "-wal");
     f->wal_ino = sb.st_ino;
     if (fstat(f->fd, &sb) < 0)
-        return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "store %s", f->path);
+        return file_error(err, "", f->path, "");
     atomic_store(&f->size, sb.st_size);
     return 0;
 }
@@ -138,7 +146,7 @@ int dbfile_check(struct dbfile *f, struct adv_err *err)
     const char *what = NULL;
 
     if (look(f->name, &sb) < 0 || look_for_wal(f, &wal) < 0)
-        return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "store %s: looking whether it is still there", f->path);
+        return file_error(err, "looking whether it is still there: ", f->path, "");
     if (sb.st_dev != f->dev || sb.st_ino != f->ino)
         what = look(f->path, &path) == 0 && path.st_dev == f->dev && path.st_ino == f->ino ? "the link to it" :
                                                                                              "the file";

@@ -30,15 +30,15 @@ struct dbfile {
 /* Takes both locks, with @create of an empty file if there is none; else that is no error. No connection of this
  * process may have the file open: SQLite would lose its own locks when dbfile_done() closes it.
  * Errors: -ADV_FAILED_PRECONDITION STORE_LOCKED (another process has it), STORE_LINKED (it has several names),
- * STORE_FOREIGN (not a file); -ADV_UNAVAILABLE (the file system); then @f is done.
+ * STORE_FOREIGN (not a file); -ADV_UNAVAILABLE STORE_FILE (the file system); -ADV_RESOURCE_EXHAUSTED; then @f is done.
  * Thread: any.  Blocks: for the disk. */
 adv_must_check int dbfile_take(const char *name, bool create, struct dbfile *f, struct adv_err *err);
 /* Remembers what is open now, the log included: call it when the connection has read something.
- * Errors: -ADV_UNAVAILABLE. */
+ * Errors: -ADV_UNAVAILABLE STORE_FILE. */
 adv_must_check int dbfile_settle(struct dbfile *f, struct adv_err *err);
 /* Whether the names still lead to what is open, and it is whole. When they do not, nothing that is written will be
  * found again.
- * Errors: -ADV_UNAVAILABLE: STORE_REPLACED; without a reason: the file system does not say.
+ * Errors: -ADV_UNAVAILABLE: STORE_REPLACED; STORE_FILE: the file system does not say.
  * Thread: any, also two at once.  Blocks: for names to be looked up, so for as long as the file system hangs: not
  * on the loop. */
 adv_must_check int dbfile_check(struct dbfile *f, struct adv_err *err);

@@ -68,7 +68,7 @@ void store_load(struct store *st, struct fleet *f, struct watchlog *w, store_cb 
  * removed or replaced the file. Loads and commits look by themselves, an owner asks every now and then between them.
  * One may be outstanding, beside whatever else. It is a worker that looks: where the file system hangs, @cb is late
  * and nothing else; then nothing is concluded, as it is with a commit that hangs.
- * Errors: -ADV_UNAVAILABLE: STORE_REPLACED; without a reason: the file system does not say. */
+ * Errors: -ADV_UNAVAILABLE: STORE_REPLACED; STORE_FILE: the file system does not say. */
 void store_look(struct store *st, store_cb cb, void *arg);
 
 /* ---- writing ---- */

@@ -152,7 +152,9 @@ def a_file_is_served_once_by_whatever_name():
     s.end()
     os.unlink(path)
     out = refused_start(d, f"{d.dir}/link.db")
-    assert "the link leads nowhere" in out and not os.path.exists(path), out
+    assert "STORE_FILE" in out and "the link leads nowhere" in out and not os.path.exists(path), out
+    out = refused_start(d, f"{d.dir}/nowhere/advisor.db")
+    assert "STORE_FILE" in out and "the folder of" in out and "No such file" in out, out
 
 
 @case

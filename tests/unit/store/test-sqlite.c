@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
@@ -7,6 +8,7 @@
 #include <utlist.h>
 
 #include "common/clock.h"
+#include "controlplane/store/dbfile.h"
 #include "controlplane/store/engine.h"
 #include "controlplane/store/image-engine.h"
 #include "tests/unit/store/faultvfs.h"
@@ -289,6 +291,17 @@ static int sick_each(struct image *im, enum image_table table, image_row_cb row,
     return ++ADV_CONTAINER_OF(im, struct sick_image, base)->reads <= IMAGE_TABLES_ ?
                0 :
                adv_err_set_reason(err, ADV_UNAVAILABLE, "STORE_UNAVAILABLE", "the connection is gone");
+}
+
+Test(sqlite, a_file_that_cannot_be_had_is_told_of_or_not)
+{
+    struct adv_err err = { 0 };
+    struct dbfile f;
+
+    cr_assert_eq(dbfile_take("/dev/null/none/x.db", true, &f, &err), -ADV_UNAVAILABLE);
+    cr_assert_str_eq(err.reason, "STORE_FILE");
+    cr_assert_eq(err.sys_errno, ENOTDIR);
+    cr_assert_eq(dbfile_take("/dev/null/none/x.db", true, &f, NULL), -ADV_UNAVAILABLE);
 }
 
 /* Once it is committed it may be served: that it could not be read back does not mean that it is not there. */
