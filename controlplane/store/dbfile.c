@@ -163,6 +163,14 @@ int dbfile_check(struct dbfile *f, struct adv_err *err)
                               " start", f->path, what);
 }
 
+bool dbfile_has_other_log(const struct dbfile *f)
+{
+    struct stat sb, wal;
+
+    return look(f->path, &sb) == 0 && sb.st_dev == f->dev && sb.st_ino == f->ino && look_for_wal(f, &wal) == 0 &&
+           wal.st_ino != f->wal_ino && wal.st_size > 0;
+}
+
 void dbfile_done(struct dbfile *f)
 {
     if (!f->path)

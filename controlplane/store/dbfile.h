@@ -42,6 +42,9 @@ adv_must_check int dbfile_settle(struct dbfile *f, struct adv_err *err);
  * Thread: any, also two at once.  Blocks: for names to be looked up, so for as long as the file system hangs: not
  * on the loop. */
 adv_must_check int dbfile_check(struct dbfile *f, struct adv_err *err);
+/* The file is where it was, but beside it lies a log with something in it that is not the one that is open.
+ * Thread: any.  Blocks: as dbfile_check(). */
+bool dbfile_has_other_log(const struct dbfile *f);
 /* After the connections are closed. An @f of zeros, or one that is done, is left alone. */
 void dbfile_done(struct dbfile *f);
 

@@ -262,13 +262,23 @@ static int find_last_seq(struct sqlite_store *st, struct adv_err *err)
 }
 
 /* A file that was moved away leaves its log behind, which SQLite would take for that of whatever is put in its place,
- * and apply to that. So all of it goes to where it belongs, wherever that is by now, and the log is empty. */
+ * and apply to that. So all of it goes to where it belongs, wherever that is by now, and the log is empty.
+ *
+ * When the last connection is closed SQLite writes its log to the file and removes what lies beside it, by name: that
+ * may be another store's by now, with what was committed there. So nothing is removed. And where a log lies beside
+ * the very file that is not the one that is open, the two were put there together: what is ours would spoil them. */
 static void empty_log_if_moved(struct sqlite_store *st)
 {
     struct adv_err err = { 0 };
 
     if (!st->worker || dbfile_check(&st->file, &err) == 0) /* no worker: it was never served */
         return;
+    (void) sqlite3_db_config(st->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    if (dbfile_has_other_log(&st->file)) {
+        adv_warn("store", "its log was replaced by another one: what it held is not written to the file, both are left as they are",
+                 ADV_FS("path", st->file.path));
+        return;
+    }
     (void) sqlite3_busy_timeout(st->db, 0);
     if (sqlite3_wal_checkpoint_v2(st->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL) != SQLITE_OK)
         adv_warn("store", "its log could not be emptied: it belongs to the file that was removed or replaced",

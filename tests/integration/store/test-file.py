@@ -252,6 +252,37 @@ def what_is_lost_comes_from_a_backup():
 
 
 @case
+def another_store_that_is_put_in_place_keeps_its_log():
+    s = Site()
+    old = f"{s.d.dir}/old.db"
+    for in_place in (False, True):
+        for _ in range(3):
+            s.write()
+        acked = list(s.acked)
+        for end in ("", "-wal"):  # what yesterday's killed advisord left: the file is behind, its log has the rest
+            shutil.copyfile(s.path + end, old + end)
+        log = open(old + "-wal", "rb").read()
+        assert log
+        s.write()
+        if in_place:  # the file keeps its inode: SQLite itself would not see it
+            os.rename(old + "-wal", s.path + "-wal")
+            shutil.copyfile(old, s.path)
+        else:
+            os.rename(old, s.path)
+            os.rename(old + "-wal", s.path + "-wal")
+        s.goes_dark("its log (-wal)" if in_place else "the file")
+        s.d.stop()
+        assert open(s.path + "-wal", "rb").read() == log, "the log of what was put there is another one"
+        if in_place:
+            assert "both are left as they are" in s.d.log_text()
+        tool(s.d, "promote")
+        assert tool(s.d, "check").rstrip().endswith("ok")
+        s.d.start()
+        s.goes_on(acked)
+    s.end()
+
+
+@case
 def a_write_is_not_acknowledged_when_the_file_went_during_it():
     s = Site()
     s.write()
