@@ -72,6 +72,7 @@ struct turn {
     bool tick_queued;
     char why[160]; /* the store is away */
     const char *why_reason;
+    bool outcome_open; /* of the transaction that just failed: it may be stored */
     int64_t refuse_until_us; /* by CLOCK_BOOTTIME: no event is taken before, as the store could not be written */
     int handles;   /* to be closed */
     void (*stop_done)(void *);
@@ -275,7 +276,7 @@ static void fail_queue(struct turn *t)
 
 static void go_offline(struct turn *t, const struct adv_err *why)
 {
-    struct adv_err err = { 0 };
+    struct adv_err err = { 0 }, open;
     struct turn_observer *o, *next;
 
     adv_error("turn", "the store failed: dropping memory and loading the store again", ADV_FS("error", why->msg));
@@ -285,7 +286,11 @@ static void go_offline(struct turn *t, const struct adv_err *why)
     (void) uv_timer_stop(&t->deadline);
     intents_done(&t->intents);
     set_unavailable(t, &err);
-    finish_events(t, &err);
+    open = err;
+    if (t->outcome_open && adv_streq(open.reason, "STORE_UNAVAILABLE"))
+        open.reason = "STORE_OUTCOME_UNKNOWN"; /* of these alone: what waits was not tried */
+    t->outcome_open = false;
+    finish_events(t, &open);
     fail_queue(t);
     DL_FOREACH_SAFE (t->observers, o, next)
         o->reset(o);
@@ -617,6 +622,7 @@ static void commit_done(struct turn *t, const struct adv_err *err)
         turn_run(t);
         return;
     }
+    t->outcome_open = false;
     ADV_FAILPOINT("turn.after_commit");
     t->fresh_us = t->asked_us; /* what others had written before it was followed */
     end_births(t);
@@ -645,6 +651,8 @@ static void commit_cb(void *arg, uint64_t first_seq, const struct adv_err *err)
     struct adv_err e = { 0 };
 
     t->commit_seq = first_seq;
+    /* What was committed is stored, even if what others wrote before it cannot be read now. */
+    t->outcome_open = !err || adv_streq(str_or(err->reason), "STORE_OUTCOME_UNKNOWN");
     if (!err && store_shared(t->st) && first_seq <= t->watchlog.last) {
         (void) adv_err_set_reason(&e, ADV_ABORTED, "STORE_REPLACED",
                                   "store: it gave out number %llu, although %llu is known: its history is not the one known here",

@@ -12,7 +12,9 @@
  * has found that memory is still the owner's.
  *
  * When a commit fails, memory is thrown away and loaded from the store again; the turn's events fail with
- * -ADV_UNAVAILABLE, and so does everything else until the store is back. Nothing acknowledged is ever lost by it.
+ * -ADV_UNAVAILABLE, and so does everything else until the store is back. Nothing acknowledged is ever lost by it. Where
+ * the events may be stored all the same they hear STORE_OUTCOME_UNKNOWN or STORE_REPLACED: who repeats one with its
+ * request id learns it.
  *
  * Thread: loop thread. */
 
@@ -57,7 +59,9 @@ struct turn_observer {
 /* Loads the fleet. The store stays the caller's. Blocks: while loading. */
 adv_must_check int turn_new(uv_loop_t *loop, struct store *st, const struct fleet_config *cfg, struct turn **ret,
                             struct adv_err *err);
-/* Stops taking events; @done is called once nothing is outstanding. Waiting events and reads get -ADV_UNAVAILABLE. */
+/* Stops taking events; @done is called once nothing is outstanding. Waiting events and reads get -ADV_UNAVAILABLE. What a worker does
+ * for the store (a commit, a load, a look at the file) cannot be called off: where the file system hangs, @done is as
+ * late as that, whatever grace there is for a stop. */
 void turn_stop(struct turn *t, void (*done)(void *arg), void *arg);
 /* After turn_stop()'s callback; the loop has to run once more to close handles. */
 void turn_free(struct turn *t);

@@ -624,6 +624,8 @@ static void commit_run(void *arg)
     }
     st->last_seq = seq;
     w->r = dbfile_check(&st->file, &w->err); /* what went to a file without a name is not stored */
+    if (w->r < 0 && !adv_streq(w->err.reason, "STORE_REPLACED"))
+        w->err.reason = "STORE_OUTCOME_UNKNOWN";
     if (w->r == 0)
         truncate_log(st, w->txn);
 }

@@ -98,8 +98,9 @@ void store_txn_audit_cut(struct store_txn *t, const char *cluster, uint64_t thro
 /* Commits @t (taken over). One commit may be outstanding at a time. @first_seq is the number of the first change; with a
  * shared store there may be numbers of others between the last one known and it: follow before showing anything. A
  * transaction of guards alone writes nothing; @first_seq is then the number that the next change would have.
- * Errors: -ADV_UNAVAILABLE (disk full, I/O error: nothing of it is stored; reasons STORE_OUTCOME_UNKNOWN, STORE_REPLACED
- * (SQLite: the file is not where it was): it may be), -ADV_ABORTED (nothing is stored; reason STORE_NOT_OWNER: a guard did
+ * Errors: -ADV_UNAVAILABLE (disk full, I/O error: nothing of it is stored; reasons STORE_OUTCOME_UNKNOWN (its answer was
+ * lost; SQLite: its file could not be looked at any more), STORE_REPLACED (SQLite: the file is not where it was): it
+ * may be), -ADV_ABORTED (nothing is stored; reason STORE_NOT_OWNER: a guard did
  * not hold; STORE_REPLACED: the database does not hold the history that is known here). */
 typedef void (*store_commit_cb)(void *arg, uint64_t first_seq, const struct adv_err *err_or_null);
 void store_commit(struct store *st, struct store_txn *t, store_commit_cb cb, void *arg);

@@ -282,23 +282,48 @@ def another_store_that_is_put_in_place_keeps_its_log():
     s.end()
 
 
+def write_that_waits_before_its_commit(s):
+    """A call whose commit is held up, and the file that lets it go on."""
+    go = f"{s.d.dir}/go"
+    s.d.start(env={"ADVISOR_FAILPOINT": f"sqlite.before_commit=pause:{go}"})
+    s.stubs()
+    request = api.SetClusterModeRequest(name="clusters/alpha", mode=api.MODE_OFF, reason="write-99.", request_id="w99")
+    future = s.fleet.SetClusterMode.future(request, timeout=60)
+    wait_for("the commit", lambda: "failpoint sqlite.before_commit hit" in s.d.log_text() or future.done(), 30)
+    if future.done():
+        raise Skip("a build without failpoints")
+    return request, future, go
+
+
 @case
 def a_write_is_not_acknowledged_when_the_file_went_during_it():
     s = Site()
     s.write()
     s.c.agent.close()
     s.d.stop()
-    go = f"{s.d.dir}/go"
-    s.d.start(env={"ADVISOR_FAILPOINT": f"sqlite.before_commit=pause:{go}"})
-    s.stubs()
-    future = s.fleet.SetClusterMode.future(api.SetClusterModeRequest(
-        name="clusters/alpha", mode=api.MODE_OFF, reason="write-99.", request_id="w99"), timeout=60)
-    wait_for("the commit", lambda: "failpoint sqlite.before_commit hit" in s.d.log_text() or future.done(), 30)
-    if future.done():
-        raise Skip("a build without failpoints")
+    _, future, go = write_that_waits_before_its_commit(s)
     os.rename(s.path, s.path + ".aside")
     open(go, "w").close()
     advstack.refused(future.result, S.UNAVAILABLE, "STORE_REPLACED")
+    s.d.stop()
+
+
+@case
+def a_write_whose_file_cannot_be_looked_at_may_be_stored():
+    s = Site()
+    s.write()
+    s.c.agent.close()
+    s.d.stop()
+    request, future, go = write_that_waits_before_its_commit(s)
+    os.rename(s.path, s.path + ".aside")
+    os.symlink(os.path.basename(s.path), s.path)  # leads to itself: an error that says nothing of the file
+    open(go, "w").close()
+    advstack.refused(future.result, S.UNAVAILABLE, "STORE_OUTCOME_UNKNOWN")
+    advstack.refused(lambda: s.fleet.SetClusterMode(request, timeout=20), S.UNAVAILABLE, "STORE_UNAVAILABLE")  # not tried
+    os.rename(s.path + ".aside", s.path)
+    wait_for("health to say SERVING", lambda: s.d.serving(), 60)
+    s.fleet.SetClusterMode(request, timeout=20)
+    assert s.stored() == [1, 99], s.stored()  # it was stored, and is not carried out twice
     s.d.stop()
 
 
