@@ -10,7 +10,10 @@
  * those before it along nor is looked for.
  *
  * A cut leaves an event itself. So nothing is cut of which all is the events of earlier cuts: in a quiet cluster each would
- * be cut by the next one, for ever. */
+ * be cut by the next one, for ever. But a whole piece of them always goes: what is old behind it would never be seen.
+ *
+ * Where a cluster's events make the store fail, the round ends with it. The next one begins behind it, or those after it would never
+ * have their turn. */
 
 #include <stdio.h>
 
@@ -31,6 +34,7 @@ struct retention {
     char (*clusters)[65]; /* still to do, last first */
     size_t n;
     char cluster[65]; /* under way */
+    char ended_at[65]; /* the last round ended early with this one; "" */
     unsigned failed; /* clusters in a row */
     bool busy;
     int64_t next_mono_us;
@@ -62,10 +66,12 @@ static void failed(struct retention *r, const struct adv_err *err)
 
     adv_warn("retention", away ? "stopped, will go on at the next time" : "this cluster is passed over until the next time",
              ADV_FS("cluster", r->cluster), ADV_FS("why", err->msg));
-    if (away)
+    if (away) {
+        (void) strcpy(r->ended_at, r->cluster);
         over(r);
-    else
+    } else {
         next_cluster(r);
+    }
 }
 
 static void cluster_done(struct retention *r)
@@ -93,7 +99,7 @@ static void audit_rows(void *arg, const struct audit_row *rows, size_t n, const 
     struct adv_err e = { 0 };
     uint64_t seq;
     size_t old = 0;
-    bool worth_it = false; /* something else goes than events of cuts */
+    bool worth_it; /* something else goes than events of cuts, or there may be something else behind them */
 
     if (err) {
         failed(r, err);
@@ -107,6 +113,7 @@ static void audit_rows(void *arg, const struct audit_row *rows, size_t n, const 
     while (old < n && rows[old].record_us < r->cutoff_us)
         old++;
     n = old;
+    worth_it = n == PIECE_EVENTS;
     seq = n ? rows[n - 1].seq : 0;
     if (n && c && seq >= c->audit_seq) /* the newest event always stays */
         seq = --n ? rows[n - 1].seq : 0;
@@ -177,6 +184,23 @@ static void next_cluster(struct retention *r)
     turn_submit(r->api->turn, &r->te);
 }
 
+/* Puts the cluster that the last round ended with last, and those that were to come after it first. */
+static void begin_behind(struct retention *r)
+{
+    char (*turned)[65];
+    size_t at = 0;
+
+    while (at < r->n && !adv_streq(r->clusters[at], r->ended_at))
+        at++;
+    r->ended_at[0] = '\0';
+    if (at == r->n || !(turned = calloc(r->n, sizeof(*turned))))
+        return;
+    for (size_t i = 0; i < r->n; i++)
+        memcpy(turned[i], r->clusters[(at + i) % r->n], sizeof(*turned));
+    free(r->clusters);
+    r->clusters = turned;
+}
+
 void retention_tick(struct api *api)
 {
     struct retention *r = api->retention;
@@ -202,6 +226,7 @@ void retention_tick(struct api *api)
     for (const struct cluster *c = f->clusters; c; c = c->hh.next)
         if (c->owned)
             (void) snprintf(r->clusters[r->n++], sizeof(*r->clusters), "%s", c->name);
+    begin_behind(r);
     r->busy = true;
     r->failed = 0;
     next_cluster(r);
@@ -277,7 +302,8 @@ static void forget_user(struct api_call *call, const ProtobufCMessage *req)
 
     if (!g)
         (void) adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory");
-    else if (api_cluster_name("parent", q->parent, &p, &err) == 0 && api_text("user", q->user, 1, 256, &err) == 0 && api_request_id(q->request_id, &err) == 0)
+    else if (api_cluster_name("parent", q->parent, &p, &err) == 0 && api_text("user", q->user, 1, 256, &err) == 0 &&
+             api_request_id(q->request_id, &err) == 0)
         (void) !api_check(&call->caller, call->method->role, p.cluster, NULL, NULL, &err);
     if (!g || err.code != ADV_OK) {
         free(g);

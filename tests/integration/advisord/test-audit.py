@@ -406,6 +406,56 @@ def a_cluster_that_fails_is_passed_over():
     c.stop()
 
 
+@case
+def a_whole_piece_of_cuts_hides_nothing_for_ever():
+    c = Advisord(**{"retention.interval": "1s"})
+    path = c.config["store.path"]
+    fleet(at=c).CreateCluster(api.CreateClusterRequest(cluster_id="cuts"), timeout=10)
+    for k in range(0, 1040, 80):
+        append(audit("detector:ci", at=c), "cuts", *[event(f"e-{k + i}") for i in range(80)])
+    c.stop()
+    db = sqlite3.connect(path)
+    db.execute("UPDATE audit SET record_us = 1 WHERE cluster = 'cuts' AND seq <= 1020")
+    db.execute("UPDATE audit SET verb = 'audit.cut' WHERE cluster = 'cuts' AND seq <= 1000")  # of a first clean-up of a million events
+    db.commit()
+    db.close()
+    c.config["retention.audit"] = "2h"
+    c.start()
+    oldest = lambda: listed(audit(at=c), "clusters/cuts")[0].seq  # noqa: E731
+    wait_for("what is old to go", lambda: oldest() == 1021, 60)
+    c.stop()
+
+
+@case
+def a_cluster_that_fails_the_store_does_not_starve_the_others():
+    c = Advisord(**{"retention.interval": "1s"})
+    path, names = c.config["store.path"], ["early", "sick", "well"]
+    for n in names:
+        fleet(at=c).CreateCluster(api.CreateClusterRequest(cluster_id=n), timeout=10)
+        append(audit("detector:ci", at=c), n, *[event(f"{n}-{k}") for k in range(20)])
+    c.stop()
+    db = sqlite3.connect(path)
+    db.execute("UPDATE audit SET record_us = 1 WHERE cluster IN ('early', 'sick', 'well') AND seq < 9")
+    db.execute("CREATE TRIGGER sick BEFORE DELETE ON audit WHEN old.cluster = 'sick' BEGIN SELECT RAISE(ABORT, 'it is sick'); END")
+    db.commit()
+    db.close()
+    c.config["retention.audit"] = "2h"
+    c.start()
+
+    def oldest(n):
+        try:
+            return listed(audit(at=c), f"clusters/{n}")[0].seq
+        except grpc.RpcError as e:
+            if e.code() != S.UNAVAILABLE:  # each failure of the cut drops memory, and the store is loaded again
+                raise
+            return None
+    wait_for("what is old of the others to go", lambda: oldest("early") == 9 and oldest("well") == 9, 60)
+    ends = lambda: [x for x in c.log_text().splitlines() if "stopped, will go on at the next time" in x]  # noqa: E731
+    wait_for("more rounds to end with the sick one", lambda: len(ends()) >= 2, 60)
+    assert all("cluster=sick" in x for x in ends()), ends()[:3]
+    c.stop()
+
+
 def resp(c, job_id, n=0):
     t = c.timeline(job_id)
     return t.job, t.attempts[n], list(t.anomalies), (list(t.advice) or [None])[0]
