@@ -475,7 +475,7 @@ static bool feed_step(struct log_work *w)
 
 /* ---- measurements ------------------------------------------------------------------------------------------------- */
 
-static void tell_witness(struct reading *r, bool holds, int64_t since_us, const char *detail)
+static void tell_witness(struct reading *r, bool holds, const char *detail)
 {
     struct told *n;
 
@@ -489,7 +489,6 @@ static void tell_witness(struct reading *r, bool holds, int64_t since_us, const 
     n->te.ev.u.witness.submit_unix = r->t->submit_unix;
     n->te.ev.u.witness.kind = r->m->is == MEASURE_DEVICE_IDLE ? WITNESS_DEVICE_IDLE : WITNESS_IO_STOPPED;
     n->te.ev.u.witness.holds = holds;
-    n->te.ev.u.witness.since_us = since_us;
     n->te.ev.u.witness.source = n->by;
     n->te.ev.u.witness.detail = n->text;
     turn_submit(r->src->f->turn, &n->te);
@@ -499,7 +498,7 @@ static void tell_witness(struct reading *r, bool holds, int64_t since_us, const 
 static void witness_unknown(struct reading *r, const char *why)
 {
     if (r->what == MEASURE && measure_is_witness(r->m->is))
-        tell_witness(r, false, 0, why);
+        tell_witness(r, false, why);
 }
 
 static void tell_sign(struct reading *r)
@@ -524,14 +523,14 @@ static void tell_sign(struct reading *r)
 static void take_samples(struct reading *r)
 {
     char detail[MEASURE_DETAIL_MAX];
-    int64_t now_us = adv_wall_us(), since_us = 0;
+    int64_t now_us = adv_wall_us();
     bool stale = false;
 
     r->refused = 0;
     if (measure_is_witness(r->m->is)) {
-        enum idleness idle = measure_idle(r->m, &r->answer, str_or(r->t->nodes), now_us, &r->most_series, &since_us, detail);
+        enum idleness idle = measure_idle(r->m, &r->answer, str_or(r->t->nodes), now_us, &r->most_series, detail);
         set_why(r->why, idle == IDLE_UNKNOWN ? detail : "");
-        tell_witness(r, idle == IDLE_YES, since_us, detail);
+        tell_witness(r, idle == IDLE_YES, detail);
     } else {
         if (measure_rose(r->m, &r->answer, now_us, &r->counter, &stale))
             tell_sign(r);

@@ -292,7 +292,6 @@ struct event {
             int64_t submit_unix; /* of the attempt meant; 0: not said */
             enum witness_kind kind;
             bool holds;         /* false: no longer */
-            int64_t since_us;   /* wall clock; 0: now */
             const char *source; /* who says so; at most 31 bytes are kept */
             const char *detail; /* for people, or the ranks; at most 127 bytes are kept */
         } witness;

@@ -263,9 +263,10 @@ void fleet_pulse_sign(struct fleet *f, struct intents *in, struct attempt *a, co
 
 /* ---- witnesses -------------------------------------------------------------------------------------------------- */
 
-/* @since_us is of the wall clock, as whoever observed it tells it; 0: now. */
+/* How long it lasts already is not asked of whoever observed it: that would be told by one wall clock against another. It
+ * counts from when it is heard first. */
 static void take_witness(struct fleet *f, struct intents *in, struct attempt *a, enum witness_kind kind,
-                         const struct witness *is, int64_t since_us, const struct event *ev)
+                         const struct witness *is, const struct event *ev)
 {
     struct pulse *p = job_state_running(a->state) ? pulse_get(in, a, ev) : NULL;
     struct witness *w;
@@ -274,9 +275,7 @@ static void take_witness(struct fleet *f, struct intents *in, struct attempt *a,
     if (!p || kind <= WITNESS_NONE || kind >= WITNESS_KIND_END_)
         return;
     w = &p->witness[kind];
-    since_mono_us = w->holds && is->holds                       ? w->since_mono_us :
-                    since_us > 0 && since_us < ev->now_us       ? ev->mono_us - (ev->now_us - since_us) :
-                                                                  ev->mono_us;
+    since_mono_us = w->holds && is->holds ? w->since_mono_us : ev->mono_us;
     *w = *is;
     w->since_mono_us = since_mono_us;
     w->seen_mono_us = ev->mono_us;
@@ -290,7 +289,7 @@ void fleet_apply_witness(struct fleet *f, struct intents *in, struct attempt *a,
 
     (void) snprintf(w.source, sizeof(w.source), "%s", str_or(ev->u.witness.source));
     (void) snprintf(w.detail, sizeof(w.detail), "%s", str_or(ev->u.witness.detail));
-    take_witness(f, in, a, ev->u.witness.kind, &w, ev->u.witness.since_us, ev);
+    take_witness(f, in, a, ev->u.witness.kind, &w, ev);
 }
 
 void fleet_evidence_witness(struct fleet *f, struct intents *in, struct attempt *a, const struct evidence *e,
@@ -305,7 +304,7 @@ void fleet_evidence_witness(struct fleet *f, struct intents *in, struct attempt 
     (void) snprintf(w.detail, sizeof(w.detail), "%s", str_or(e->summary ? e->summary : e->ranks));
     for (int k = WITNESS_NONE + 1; k < WITNESS_KIND_END_; k++)
         if (adv_streq(str_or(e->kind), words[k]))
-            take_witness(f, in, a, (enum witness_kind) k, &w, e->window_start_us, ev);
+            take_witness(f, in, a, (enum witness_kind) k, &w, ev);
 }
 
 /* It came after the last sign, and since then all is heard: what nobody heard may have been a sign. */

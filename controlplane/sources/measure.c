@@ -88,7 +88,7 @@ static bool covered(const struct source_answer *a, const char *nodes, char detai
 }
 
 enum idleness measure_idle(const struct source_measure *m, const struct source_answer *a, const char *nodes, int64_t now_us,
-                           size_t *most_series, int64_t *ret_since_us, char detail[MEASURE_DETAIL_MAX])
+                           size_t *most_series, char detail[MEASURE_DETAIL_MAX])
 {
     int64_t since_us = 0;
 
@@ -114,7 +114,6 @@ enum idleness measure_idle(const struct source_measure *m, const struct source_a
     }
     if (m->node_label && !covered(a, nodes, detail))
         return IDLE_UNKNOWN;
-    *ret_since_us = since_us;
     (void) snprintf(detail, MEASURE_DETAIL_MAX, "%zu series for %" PRId64 " s", a->n_series, (now_us - since_us) / 1000000);
     return IDLE_YES;
 }

@@ -15,10 +15,10 @@ enum idleness { IDLE_UNKNOWN, IDLE_NO, IDLE_YES };
 
 #define MEASURE_DETAIL_MAX 128
 
-/* @nodes: host list of the attempt. @most_series: the most that were ever seen of it; raised here. @ret_since_us: since when, of
- * IDLE_YES. @ret_detail: for people. */
+/* @nodes: host list of the attempt. @most_series: the most that were ever seen of it; raised here. @ret_detail:
+ * for people. */
 enum idleness measure_idle(const struct source_measure *m, const struct source_answer *a, const char *nodes, int64_t now_us,
-                           size_t *most_series, int64_t *ret_since_us, char ret_detail[MEASURE_DETAIL_MAX]);
+                           size_t *most_series, char ret_detail[MEASURE_DETAIL_MAX]);
 
 /* A counter's way: of the series together the highest. */
 struct measure_counter {

@@ -21,7 +21,7 @@
  *         [unit=item|epoch|none] [total=] [series=]
  *   steps CLUSTER JOB/N from= n= every=SECONDS [by=] [unit=] [total=] [series=]   progress again and again; attempts are
  *         not printed, and time goes on to the last
- *   witness CLUSTER JOB/N KIND [holds=0] [since=SECONDS] [source=] [detail=]
+ *   witness CLUSTER JOB/N KIND [holds=0] [source=] [detail=]
  *   logstream CLUSTER up|down
  *   activity CLUSTER JOB/N            what can be said of it
  *   telemetry CLUSTER JOB/N STATE [reason=] [submit=] [dropped=] | shed CLUSTER JOB/N BYTES
@@ -465,7 +465,6 @@ static void do_witness(struct event *ev)
         if (adv_streq(word(4), witness_name((enum witness_kind) k)))
             ev->u.witness.kind = (enum witness_kind) k;
     ev->u.witness.holds = num("holds", 1) != 0;
-    ev->u.witness.since_us = num("since", 0) * 1000000;
     ev->u.witness.source = get("source", "prometheus");
     ev->u.witness.detail = get("detail", "");
     apply(ev);

@@ -16,7 +16,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char detail[MEASURE_DETAIL_MAX], text[64];
     struct cursor c;
     size_t most = 0, n;
-    int64_t since;
     bool more;
 
     if (size == 0)
@@ -28,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t i = 1; i < a.n_lines; i++)
         if (a.lines[i].ts_ns < a.lines[i - 1].ts_ns)
             abort();
-    (void) measure_idle(&m, &a, "n[1-2]", 1700000000000000, &most, &since, detail);
+    (void) measure_idle(&m, &a, "n[1-2]", 1700000000000000, &most, detail);
     (void) measure_rose(&m, &a, 1700000000000000, &counter, &more);
     n = a.n_lines;
     cursor_init(&c, 0, 0);

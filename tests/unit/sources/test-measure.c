@@ -33,11 +33,7 @@ static void idle(void)
 
 static enum idleness judge(void)
 {
-    int64_t since = 0;
-    enum idleness r = measure_idle(&m, &answer, "n[1-2].example.org", NOW, &most, &since, detail);
-
-    cr_assert(r != IDLE_YES || since == NOW - 180000000);
-    return r;
+    return measure_idle(&m, &answer, "n[1-2].example.org", NOW, &most, detail);
 }
 
 TestSuite(sources_measure, .init = idle);
