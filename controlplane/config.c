@@ -54,7 +54,8 @@ static const struct adv_config_row rows[] = {
     ADV_CONFIG_PATH(S, rules_dir, "rules.dir", ADVISOR_RULES_DIR, NOW,
                     "Folder of detection rules; read again by SIGHUP. If one of them is bad the old set stays."),
     ADV_CONFIG_PATH(S, sources_file, "sources.file", "", RESTART,
-                    "File of the Loki, VictoriaLogs and Prometheus that are asked about running jobs (docs/sources.md); empty: none."),
+                    "File of the Loki, VictoriaLogs and Prometheus that are asked about running jobs (docs/sources.md);"
+                    " empty: none."),
     ADV_CONFIG_ENUM(S, log_format, "log.format", log_formats, "text", RESTART, "How log lines look."),
     ADV_CONFIG_ENUM(S, log_level, "log.level", log_levels, "info", NOW, "Least level that is logged."),
     ADV_CONFIG_DURATION(S, heartbeat_ms, "agent.heartbeat_interval", 100, 60000, "5s", NEXT,
@@ -128,7 +129,8 @@ static int check_addresses(const char *key, const struct adv_config_list *l, uin
 {
     for (size_t i = 0; i < l->n; i++)
         if (!address_ok(l->items[i], least_port)) {
-            (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "%s: \"%.120s\": expected host:port, [v6]:port or unix:/path, port %u to 65535",
+            (void) adv_err_set(err, ADV_INVALID_ARGUMENT,
+                               "%s: \"%.120s\": expected host:port, [v6]:port or unix:/path, port %u to 65535",
                                key, l->items[i], (unsigned) least_port);
             return adv_err_field(err, "%s", key);
         }
@@ -144,7 +146,8 @@ static int check(const void *values, struct adv_err *err)
         (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "listen: expected at least one address");
         return adv_err_field(err, "listen");
     }
-    if ((r = check_addresses("listen", &c->listen, 0, err)) < 0 || (r = check_addresses("enrol.servers", &c->enrol_servers, 1, err)) < 0)
+    if ((r = check_addresses("listen", &c->listen, 0, err)) < 0 ||
+        (r = check_addresses("enrol.servers", &c->enrol_servers, 1, err)) < 0)
         return r;
     if (c->silence_ms < 2 * c->heartbeat_ms) {
         (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "agent.silence_timeout: expected at least twice agent.heartbeat_interval");

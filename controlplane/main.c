@@ -351,10 +351,14 @@ static int start(struct daemon *d, struct adv_err *err)
         (*c->agent_ca_cert &&
          (r = of("auth.agent_ca_cert, auth.agent_ca_key",
                  ca_load(c->agent_ca_cert, c->agent_ca_key, adv_wall_us() / 1000000, &d->agent_ca, err), err)) < 0) ||
-        (*c->audit_signing_key && (r = of("audit.signing_key", adv_ed25519_load(c->audit_signing_key, false, &d->audit_key, err), err)) < 0) ||
-        (ac.signer = d->audit_key, false) || (r = owner_new(d->loop, d->turn, &oc, &d->owner, err)) < 0 || (ac.owner = d->owner, false) ||
+        (*c->audit_signing_key &&
+         (r = of("audit.signing_key", adv_ed25519_load(c->audit_signing_key, false, &d->audit_key, err), err)) < 0) ||
+        (ac.signer = d->audit_key, false) ||
+        (r = owner_new(d->loop, d->turn, &oc, &d->owner, err)) < 0 ||
+        (ac.owner = d->owner, false) ||
         (r = api_new(d->loop, d->turn, d->rules, &ac, &d->api, err)) < 0 ||
-        (r = of("sources.file", feed_new(d->loop, d->turn, d->api, c->sources_file, &d->feed, err), err)) < 0 || (r = set_enrol(d, err)) < 0 ||
+        (r = of("sources.file", feed_new(d->loop, d->turn, d->api, c->sources_file, &d->feed, err), err)) < 0 ||
+        (r = set_enrol(d, err)) < 0 ||
         (r = serve_new(d->loop, d->api, d->auth, &quota, &rc, &d->serve, err)) < 0 || (r = write_port(d, err)) < 0)
         return r;
     store_set_wake(d->store, wake_loop, serve_server(d->serve));

@@ -25,7 +25,8 @@ static const struct command commands[] = {
     { CMD_CLUSTER_REVOKE, "cluster revoke", "NAME", 1, 1, BIT(OPT_SERIAL) | BIT(OPT_BEFORE) | BIT(OPT_ALL) | BIT(OPT_REASON),
       "Refuse certificates of a cluster's agents from now on (role admin).",
       "One by its serial number (--serial), or all that were issued until now (--all) or before a time (--before), together\n"
-      "with the enrolments made until then; one of the three is needed. Agents that use them are thrown out at once. It cannot be undone: enrol again." },
+      "with the enrolments made until then; one of the three is needed. Agents that use them are thrown out at once. It cannot be"
+      " undone: enrol again." },
     { CMD_CLUSTER_REVOCATIONS, "cluster revocations", "NAME", 1, 1, 0, "List what was revoked (role admin).", NULL },
     { CMD_NODES, "nodes", "CLUSTER", 1, 1, 0, "List the nodes of a cluster.", NULL },
     { CMD_JOBS, "jobs", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_USER) | BIT(OPT_STATE), "List jobs, newest first.", NULL },
@@ -50,13 +51,15 @@ static const struct command commands[] = {
       "Plan, or with no --start open, a maintenance window (role operator): nothing is touched while it is open.", NULL },
     { CMD_WINDOW_END, "window end", "CLUSTER ID", 2, 2, 0, "End a window now, or call a planned one off (role operator).", NULL },
     { CMD_INCIDENTS, "incidents", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_ALL), "List what a person should look at.", NULL },
-    { CMD_INCIDENT_CLOSE, "incident close", "CLUSTER ID", 2, 2, BIT(OPT_REASON), "Say that it was looked at (role operator).", NULL },
+    { CMD_INCIDENT_CLOSE, "incident close", "CLUSTER ID", 2, 2, BIT(OPT_REASON),
+      "Say that it was looked at (role operator).", NULL },
     { CMD_POLICIES, "policies", "", 0, 0, 0, "List policies.", NULL },
     { CMD_POLICY_GET, "policy get", "NAME [VERSION]", 1, 2, 0, "Print the document of a policy.", NULL },
     { CMD_POLICY_VERSIONS, "policy versions", "NAME", 1, 1, 0, "List the versions of a policy, newest first.", NULL },
     { CMD_POLICY_APPLY, "policy apply", "NAME FILE", 2, 2, BIT(OPT_DRY_RUN) | BIT(OPT_REASON),
       "Store a document (- for standard input) as the newest version of a policy (role operator).", NULL },
-    { CMD_POLICY_VALIDATE, "policy validate", "FILE", 1, 1, 0, "Say what is wrong with a document; exit code 1 if anything is.", NULL },
+    { CMD_POLICY_VALIDATE, "policy validate", "FILE", 1, 1, 0,
+      "Say what is wrong with a document; exit code 1 if anything is.", NULL },
     { CMD_SIGNAL_ANOMALY, "signal anomaly", "CLUSTER/JOBID[/ATTEMPT] crash|hang|straggler RULE", 3, 3,
       BIT(OPT_CLASS) | BIT(OPT_RETRYABLE) | BIT(OPT_NODES) | BIT(OPT_RANKS) | BIT(OPT_EXCERPT) | BIT(OPT_AT),
       "Report that something looks wrong with an attempt (role detector).",
@@ -90,7 +93,8 @@ static const struct command commands[] = {
       "It stands there as ext.VERB. With the same --event-id it is written once, however often this is run." },
     { CMD_AUDIT_VERIFY, "audit verify", "[CLUSTER]", 0, 1, BIT(OPT_PUBLIC_KEY) | BIT(OPT_EXPECT),
       "Read all events and compute their chain; exit code 1 if it is broken.",
-      "Each event is hashed here; where the chain has to end the control plane says (VerifyAudit), which knows its newest event.\n"
+      "Each event is hashed here; where the chain has to end the control plane says (VerifyAudit), which knows"
+      " its newest event.\n"
       "Nothing else is believed of it, but that it showed the same events before: note the newest SEQ:HASH, which is printed,\n"
       "and give it to --expect another time. Exit code 1, too, if what was noted is older than what is kept." },
     { CMD_AUDIT, "audit", "", 0, 0, BIT(OPT_CLUSTER) | BIT(OPT_VERB) | BIT(OPT_SUBJECT), "List who did what.", NULL },
@@ -106,7 +110,8 @@ static const struct command commands[] = {
       "and what follows from each; then the verdict. Nothing is sent anywhere.\n"
       "Without --ended the attempt ends in failure if a fault that ends a process stands at the end, and else it is taken\n"
       "to go on in silence. With -o json one object a file and line." },
-    { CMD_RULES_LINT, "rules lint", "[DIRECTORY]", 0, 1, 0, "Check a folder of rules: syntax, patterns, examples. Needs no server.",
+    { CMD_RULES_LINT, "rules lint", "[DIRECTORY]", 0, 1, 0,
+      "Check a folder of rules: syntax, patterns, examples. Needs no server.",
       "Each rule needs at least two positive and two negative examples, which are tried; exit code 1 says that something is\n"
       "wrong, as FILE:LINE:COLUMN on stderr." },
     { CMD_VERSION, "version", "", 0, 0, 0, "Print the version of this program.", NULL },

@@ -164,8 +164,8 @@ static enum ctl_exit cmd_nodes(struct ctl *ctl)
     char name[300];
 
     q.parent = (char *) (uintptr_t) ctl_parent(ctl->args->word[0], name);
-    CTL_LIST(ctl, FleetService, ListNodes, q, Advisor__V1__ListNodesResponse, &advisor__v1__list_nodes_response__descriptor, nodes,
-         n_nodes, show_nodes);
+    CTL_LIST(ctl, FleetService, ListNodes, q, Advisor__V1__ListNodesResponse, &advisor__v1__list_nodes_response__descriptor,
+         nodes, n_nodes, show_nodes);
 }
 
 static enum ctl_exit show_one_cluster(struct ctl *ctl, const Advisor__V1__Cluster *c)
@@ -283,7 +283,9 @@ static enum ctl_exit bundle_file(const struct bundle_out *o, Advisor__V1__Enrolm
     r = adv_pbjson_print(&b->base, ADV_PBJSON_DEFAULTS | ADV_PBJSON_PRETTY, &text, &err);
     b->token = none;
     if (r == 0)
-        r = adv_buf_append_byte(&text, '\n') < 0 ? adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory") : bundle_write(o, text.data, &err);
+        r = adv_buf_append_byte(&text, '\n') < 0 ?
+                adv_err_set(&err, ADV_RESOURCE_EXHAUSTED, "no memory") :
+                bundle_write(o, text.data, &err);
     if (r < 0) {
         (void) fprintf(stderr, "advisorctl: the bundle was not written: %s\n", err.msg);
         return CTL_EXIT_REFUSED;

@@ -372,7 +372,8 @@ static bool event_hash_good(const Advisor__V1__AuditEvent *e)
     ADV_AUTO_DONE(adv_buf) b;
 
     adv_buf_init(&b, 1 << 20);
-    (void) adv_buf_appendf(&b, "%" PRIu64 " %" PRId64 " %" PRId64, e->seq, show_time_us(e->observe_time), show_time_us(e->record_time));
+    (void) adv_buf_appendf(&b, "%" PRIu64 " %" PRId64 " %" PRId64, e->seq, show_time_us(e->observe_time),
+                           show_time_us(e->record_time));
     for (size_t i = 0; i < ADV_ARRAY_LEN(parts); i++)
         (void) adv_buf_appendf(&b, " %zu:%s", strlen(parts[i]), parts[i]);
     return is_hash_of(&b, e->hash);
@@ -492,7 +493,8 @@ static int print_chain_json(const struct chain *c, bool unjudged)
     if (!problem)
         return -1;
     return fprintf(stdout, "{\"parent\": \"%s\", \"events\": %" PRIu64 ", \"firstSeq\": %" PRIu64 ", \"lastSeq\": %" PRIu64
-                   ", \"lastHash\": \"%s\", \"erasedDetails\": %" PRIu64 ", \"intact\": %s, \"expectJudged\": %s, \"problem\": %s}\n",
+                   ", \"lastHash\": \"%s\", \"erasedDetails\": %" PRIu64
+                   ", \"intact\": %s, \"expectJudged\": %s, \"problem\": %s}\n",
                    c->parent, c->events, c->first, c->last, c->last_hash, c->erased, *c->problem ? "false" : "true",
                    unjudged || !c->expect_seq ? "false" : "true", problem);
 }

@@ -80,14 +80,13 @@ static void check_item(struct item *it, const Advisor__V1__NewAuditEvent *e)
     if (api_word("event_id", e->event_id, 1, EVENT_ID_MAX, "._:-", &err) < 0 ||
         api_text("subject", e->subject, 1, SUBJECT_MAX, &err) < 0 ||
         api_text("detail", e->detail, 0, API_REASON_MAX, &err) < 0 ||
-        api_time("observe_time", e->observe_time, &it->observe_us, &err) < 0)
+        api_time("observe_time", e->observe_time, &it->observe_us, &err) < 0) {
         refuse_item(it, &err);
-    else if (!verb_ok) {
+    } else if (!verb_ok) {
         (void) adv_err_set_reason(&err, ADV_INVALID_ARGUMENT, "WORD_MALFORMED",
                                   "verb: expected 1 to 48 of a-z, 0-9, '.' and '_', beginning with a letter");
         refuse_item(it, &err);
-    }
-    else if (adv_startswith(e->verb, "ext.")) {
+    } else if (adv_startswith(e->verb, "ext.")) {
         (void) adv_err_set_reason(&err, ADV_INVALID_ARGUMENT, "WORD_MALFORMED",
                                   "verb \"%.60s\": expected it without \"ext.\", which is put before it", e->verb);
         refuse_item(it, &err);

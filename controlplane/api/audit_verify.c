@@ -107,7 +107,8 @@ static void walk(struct verify *v, const struct audit_row *rows, size_t n, struc
     }
     for (size_t i = 0; i < n && !why; i++) {
         if ((why = fault(&rows[i], seq, prev)) ||
-            (rows[i].seq == v->head_seq && !adv_streq(rows[i].hash, v->head_hash) && (why = "it is not the cluster's newest event"))) {
+            (rows[i].seq == v->head_seq && !adv_streq(rows[i].hash, v->head_hash) &&
+             (why = "it is not the cluster's newest event"))) {
             m->broken_seq = rows[i].seq;
             break;
         }
@@ -119,7 +120,8 @@ static void walk(struct verify *v, const struct audit_row *rows, size_t n, struc
         m->last_hash = (char *) (uintptr_t) prev;
     }
     if (!why && n < PIECE && seq < v->head_seq) {
-        why = seq ? "the events after it are missing" : "all events are missing, and the cluster's record says that there were some";
+        why = seq ? "the events after it are missing" :
+                    "all events are missing, and the cluster's record says that there were some";
         m->broken_seq = seq;
     }
     if (why) {

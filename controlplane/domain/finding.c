@@ -160,7 +160,8 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
         an->repeats++;
         fleet_touch_anomaly(in, an);
         return;
-    } else if (!ev->u.finding.outside && ev->u.finding.offset <= an->last_offset && adv_streq(str_or(an->stream), str_or(ev->u.finding.stream))) {
+    } else if (!ev->u.finding.outside && ev->u.finding.offset <= an->last_offset &&
+               adv_streq(str_or(an->stream), str_or(ev->u.finding.stream))) {
         return; /* read again after a lost connection */
     } else {
         an->repeats++;
@@ -260,7 +261,8 @@ void fleet_apply_notice(struct fleet *f, struct intents *in, struct attempt *a, 
     if (fresh || ch)
         fleet_touch(in, RESOURCE_EVIDENCE, e, a->job->cluster);
     if (fresh)
-        fleet_audit(in, a->job->cluster, ev, e->observe_us, "signal.evidence", attempt_resource_name(a, name), "log %s%s%s, excerpt %s",
+        fleet_audit(in, a->job->cluster, ev, e->observe_us, "signal.evidence", attempt_resource_name(a, name),
+                    "log %s%s%s, excerpt %s",
                     e->kind, e->nodes ? " about " : "", str_or(e->nodes), e->excerpt_sha256 ? e->excerpt_sha256 : "none");
 }
 
@@ -387,8 +389,8 @@ void fleet_shed_check(struct fleet *f, struct intents *in, struct attempt *a, co
 {
     if (a->shed_over || !a->shed_us || !job_state_running(a->state) || !attempt_log_shed(a))
         return;
-    if (!a->shed_mono_us)
-        a->shed_mono_us = ev->mono_us; /* an owner before saw it; how long ago that is, is not known by a clock that nobody sets */
+    if (!a->shed_mono_us) /* an owner before saw it: how long ago, a clock that nobody sets does not know */
+        a->shed_mono_us = ev->mono_us;
     if (ev->mono_us - a->shed_mono_us < SHED_OVER_US) {
         fleet_judge_by(f, a, ev->now_us + a->shed_mono_us + SHED_OVER_US - ev->mono_us);
         return;
@@ -458,7 +460,8 @@ enum telemetry_state attempt_telemetry(const struct attempt *a, char why[TELEMET
         return a->telemetry == TELEMETRY_COMPLETE ? TELEMETRY_PARTIAL : a->telemetry;
     }
     if (a->source_fed && (a->telemetry == TELEMETRY_UNSET || a->telemetry == TELEMETRY_LOST)) {
-        (void) snprintf(why, TELEMETRY_WHY_MAX, "read by way of %s%s%s", a->source_fed, *agent ? ", not by the agent: " : "", agent);
+        (void) snprintf(why, TELEMETRY_WHY_MAX, "read by way of %s%s%s", a->source_fed,
+                        *agent ? ", not by the agent: " : "", agent);
         return TELEMETRY_PARTIAL;
     }
     (void) snprintf(why, TELEMETRY_WHY_MAX, "%s", agent);

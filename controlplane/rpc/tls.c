@@ -148,7 +148,8 @@ static int check_second(const struct rpc_tls *tls, const char *pem, const char *
     if (brings_others(second_pem, second, pem)) {
         BIO_free(bio);
         return adv_err_set(err, ADV_INVALID_ARGUMENT,
-                           "auth.agent_ca_cert: %.120s: it has another authority, which is not in tls.ca: that would sign people, too",
+                           "auth.agent_ca_cert: %.120s: it has another authority, which is not in tls.ca: that would"
+                           " sign people, too",
                            tls->path[SECOND_CA]);
     }
     if (holds(pem, second)) {
@@ -164,7 +165,8 @@ static int check_second(const struct rpc_tls *tls, const char *pem, const char *
     }
     BIO_free(bio);
     if (clash)
-        return adv_err_set(err, ADV_INVALID_ARGUMENT, "tls.ca and auth.agent_ca_cert: %.70s and %.70s: two authorities of one name, expected two names",
+        return adv_err_set(err, ADV_INVALID_ARGUMENT,
+                           "tls.ca and auth.agent_ca_cert: %.70s and %.70s: two authorities of one name, expected two names",
                            tls->path[CA], tls->path[SECOND_CA]);
     if (X509_check_ca(second) != 1 || X509_get_pathlen(second) != 0)
         return adv_err_set(err, ADV_INVALID_ARGUMENT, "auth.agent_ca_cert: %.160s: expected basicConstraints CA:TRUE, pathlen:0",

@@ -41,15 +41,15 @@ struct store_config {
 
 /* Opens or creates the store, takes its lock (SQLite), runs migrations.
  * Errors: -ADV_FAILED_PRECONDITION (another process has it open; its file has several names; written by a newer version; not
- * a store of ours; sealed by a copy; the engine is not built in), -ADV_UNAVAILABLE (the file system or server refused), -ADV_DATA_LOSS (corrupt),
- * -ADV_INVALID_ARGUMENT (url).
+ * a store of ours; sealed by a copy; the engine is not built in), -ADV_UNAVAILABLE (the file system or server refused),
+ * -ADV_DATA_LOSS (corrupt), -ADV_INVALID_ARGUMENT (url).
  * Blocks: yes, at start only. */
 adv_must_check int store_open(uv_loop_t *loop, const struct store_config *cfg, struct store **ret, struct adv_err *err);
 /* Nothing may be outstanding. Returns NULL. Blocks: until closed. The loop has to run once more. */
 struct store *store_close(struct store *st);
 
-/* @wake, called on any thread, makes the loop turn sooner than its own descriptors would (rpc_server_wake()). NULL: they do. It is
- * not called any more when this has returned. */
+/* @wake, called on any thread, makes the loop turn sooner than its own descriptors would (rpc_server_wake()). NULL: they
+ * do. It is not called any more when this has returned. */
 void store_set_wake(struct store *st, void (*wake)(void *arg), void *arg);
 
 const char *store_uuid(const struct store *st);
