@@ -70,7 +70,7 @@ def of(c, job="1", restarts=0, **kw):
 bindings = os.path.join(tempfile.mkdtemp(prefix="advotlp-"), "auth.yaml")
 with open(bindings, "w") as f:
     f.write("bindings:\n  - {principals: ['detector:narrow'], role: detector, accounts: ['ml-*']}\n")
-d = advstack.Advisord(**{"detect.log_settle": "50ms", "decide.advice_valid": "600s", "auth.bindings": bindings})
+d = advstack.Advisord(**{"detect.log_settle": "50ms", "agent.silence_timeout": "10s", "decide.advice_valid": "600s", "auth.bindings": bindings})
 ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 
 
@@ -225,7 +225,7 @@ def a_flood_is_held_back_and_heartbeats_go_on():
         end = time.monotonic() + 8
         while time.monotonic() < end:
             beat = c.agent.heartbeat()
-            c.agent.wait("heartbeat_ack", lambda a, b=beat: a.id >= b, 3)
+            c.agent.wait("heartbeat_ack", lambda a, b=beat: a.id >= b, 10)
             time.sleep(0.3)  # the interval of its heartbeats
     finally:
         stop.set()
