@@ -37,10 +37,12 @@ bool fleet_other_agent_sees(const struct cluster *c, int64_t mono_us)
     return mono_us < c->other_sees_us;
 }
 
-void fleet_agent_blind(struct cluster *c)
+void fleet_agent_blind(struct cluster *c, bool blind)
 {
+    if (blind && c->holder_journal && adv_streq(str_or(c->blind_journal), c->holder_journal))
+        return;
     free(c->blind_journal);
-    c->blind_journal = c->holder_journal ? strdup(c->holder_journal) : NULL; /* without memory it takes its place again */
+    c->blind_journal = blind && c->holder_journal ? strdup(c->holder_journal) : NULL; /* without memory it takes its place again */
 }
 
 static void grant(struct fleet *f, struct intents *in, struct cluster *c, const char *instance, const char *journal,

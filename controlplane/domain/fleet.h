@@ -546,9 +546,9 @@ bool fleet_lease_free(const struct cluster *c, int64_t mono_us);
 /* An agent that stands by has said that it sees its scheduler; believed for @for_us. Not stored, see session. */
 void fleet_agent_sees(struct cluster *c, int64_t mono_us, int64_t for_us);
 bool fleet_other_agent_sees(const struct cluster *c, int64_t mono_us);
-/* The lease of the holder ran out since it does not see its scheduler while another does: if it comes again it stands by
- * behind that one. */
-void fleet_agent_blind(struct cluster *c);
+/* The lease of the holder is left to run out since it does not see its scheduler while another does (@blind): if it comes again,
+ * before its end or later, it stands by behind that one. Or it sees again. */
+void fleet_agent_blind(struct cluster *c, bool blind);
 
 /* XOR over the hashes of what the agent says it holds. */
 uint64_t cluster_digest(const struct cluster *c);

@@ -526,7 +526,7 @@ struct cluster {
     char *holder_process;  /* runtime: the run of an agent that it is; NULL: not known */
     char *ousted_process;  /* runtime: the one before of the same journal, whose session was still there; NULL: none */
     char *holder_instance; /* runtime: the session that holds it now; NULL = nobody */
-    char *blind_journal;   /* runtime: whose lease was left to run out since it does not see the scheduler; NULL: nobody's */
+    char *blind_journal;   /* runtime: whose lease is left to run out since it does not see the scheduler; NULL: nobody's */
     int64_t other_sees_us; /* runtime, CLOCK_BOOTTIME: until then an agent that stands by is known to see it; 0: none */
     int64_t lease_until_mono_us; /* runtime: until then nobody else may be granted the lease */
     int64_t lease_us;      /* how long the newest grant may last: a replica with a shorter setting waits that long, too */

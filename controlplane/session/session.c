@@ -670,7 +670,7 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
     struct cluster *c;
     const Advisor__V1__Heartbeat *hb;
     struct event ev;
-    bool stale, obeyed, heard, yields;
+    bool stale, obeyed, heard, holds, yields;
     int64_t now_us = s->ops->mono_us(s->ctx);
 
     if (!event_done(s, err))
@@ -710,11 +710,12 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
      * hears of it again, or it would stand by for ever as the holder. Or it cannot take it (it could not journal the
      * epoch): then nothing is extended, and at the end of the lease the session ends, so that others can have it. */
     heard = hb->epoch != NULL;
-    yields = stale && adv_streq(str_or(c->holder_instance), s->session_id) && fleet_other_agent_sees(c, now_us);
+    holds = adv_streq(str_or(c->holder_instance), s->session_id);
+    yields = stale && holds && fleet_other_agent_sees(c, now_us);
+    if (holds && (yields || !stale)) /* at once: it may come again before its lease has ended, and again and again */
+        fleet_agent_blind(c, yields);
     if (heard && !yields ? !fleet_lease_extend(f, c, s->session_id, now_us) :
                            fleet_lease_left_us(c, s->session_id, now_us) == 0) {
-        if (yields)
-            fleet_agent_blind(c);
         refuse(s, ADV_ABORTED, "NOT_LEASE_HOLDER",
                yields ? "this agent has not seen its scheduler for long, and another agent of cluster %s does" :
                heard  ? "another agent of cluster %s holds the lease now" :

@@ -1191,6 +1191,55 @@ Test(session, a_blind_holder_makes_room_for_one_that_sees)
     close_peer(&a);
 }
 
+/* It comes again and again before its lease has ended, with a new process or a new connection. */
+Test(session, a_blind_holder_that_reconnects_makes_room)
+{
+    struct peer a, b;
+
+    open_peer(&a, "s1");
+    say_hello(&a, "j1");
+    open_peer(&b, "s2");
+    say_hello(&b, "j2");
+    beat_both(&a, &b, 1, 91000, 0);
+    for (uint64_t id = 2; id < 5; id++) {
+        cr_assert_not(a.failed, "%s", a.why.msg);
+        close_peer(&a);
+        now_us += 1000000;
+        say_heartbeat(&b, id, false);
+        cr_assert_not(session_active(b.session), "what the first was granted is not over");
+        open_peer(&a, "s3");
+        say_hello(&a, "j1");
+        cr_assert_null(LAST(&a, WELCOME)->welcome->grant, "it takes its place again");
+        blind_ms = 91000;
+        say_heartbeat(&a, 1, false);
+        blind_ms = 0;
+    }
+    now_us += 2000000; /* the end of what it was granted */
+    say_heartbeat(&b, 10, false);
+    cr_assert(session_active(b.session));
+    close_peer(&a);
+    close_peer(&b);
+}
+
+/* That it was blind once says nothing when it has seen since. */
+Test(session, a_holder_that_saw_again_keeps_its_place)
+{
+    struct peer a, b;
+
+    open_peer(&a, "s1");
+    say_hello(&a, "j1");
+    open_peer(&b, "s2");
+    say_hello(&b, "j2");
+    beat_both(&a, &b, 1, 91000, 0);
+    beat_both(&a, &b, 2, 0, 0);
+    close_peer(&a);
+    open_peer(&a, "s3");
+    say_hello(&a, "j1");
+    cr_assert(LAST(&a, WELCOME)->welcome->grant);
+    close_peer(&a);
+    close_peer(&b);
+}
+
 /* Sight comes back in time. */
 Test(session, a_holder_that_sees_again_keeps_its_lease)
 {
