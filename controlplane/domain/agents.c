@@ -27,14 +27,22 @@ int64_t fleet_lease_left_us(const struct cluster *c, const char *instance, int64
     return (c->lease_until_mono_us < c->owned_until_us ? c->lease_until_mono_us : c->owned_until_us) - mono_us;
 }
 
-void fleet_agent_sees(struct cluster *c, int64_t mono_us, int64_t for_us)
+void fleet_agent_sees(struct cluster *c, const char *instance, int64_t mono_us, int64_t for_us)
 {
-    c->other_sees_us = mono_us + for_us;
+    bool same = adv_streq(str_or(c->who_sees), instance);
+
+    if (!for_us && !same)
+        return;
+    if (!same) {
+        free(c->who_sees);
+        c->who_sees = strdup(instance);
+    }
+    c->who_sees_us = c->who_sees ? mono_us + for_us : 0; /* without memory nobody sees: all stays as it is */
 }
 
-bool fleet_other_agent_sees(const struct cluster *c, int64_t mono_us)
+bool fleet_other_agent_sees(const struct cluster *c, const char *instance, int64_t mono_us)
 {
-    return mono_us < c->other_sees_us;
+    return mono_us < c->who_sees_us && !adv_streq(str_or(c->who_sees), instance);
 }
 
 void fleet_agent_blind(struct cluster *c, bool blind)
@@ -56,7 +64,7 @@ static void grant(struct fleet *f, struct intents *in, struct cluster *c, const 
     (void) str_set(in, &c->holder_instance, instance);
     (void) str_set(in, &c->holder_journal, journal);
     (void) str_set(in, &c->blind_journal, NULL);
-    c->other_sees_us = 0; /* it may have been this one */
+    c->who_sees_us = 0; /* it may have been this one, in an earlier session */
     c->in_full = false;
     fleet_touch_cluster(in, c);
 }
@@ -109,7 +117,7 @@ void fleet_apply_hello(struct fleet *f, struct intents *in, struct cluster *c, s
     bool resumed = ev->u.hello.resume && same && !c->in_full &&
                    epoch_cmp(ev->u.hello.resume_epoch, c->epoch) == 0 && ev->u.hello.resume_digest == c->digest;
     bool yields = same && adv_streq(str_or(c->blind_journal), str_or(ev->u.hello.journal_id)) &&
-                  fleet_other_agent_sees(c, ev->mono_us);
+                  fleet_other_agent_sees(c, str_or(ev->u.hello.instance_id), ev->mono_us);
     char name[RESOURCE_NAME_MAX];
 
     if (epoch_cmp(ev->u.hello.highest_epoch, c->epoch) > 0) {

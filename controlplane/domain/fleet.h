@@ -543,9 +543,11 @@ bool fleet_lease_extend(struct fleet *f, struct cluster *c, const char *instance
 int64_t fleet_lease_left_us(const struct cluster *c, const char *instance, int64_t mono_us);
 /* The lease is free for another journal. */
 bool fleet_lease_free(const struct cluster *c, int64_t mono_us);
-/* An agent that stands by has said that it sees its scheduler; believed for @for_us. Not stored, see session. */
-void fleet_agent_sees(struct cluster *c, int64_t mono_us, int64_t for_us);
-bool fleet_other_agent_sees(const struct cluster *c, int64_t mono_us);
+/* An agent that stands by, in session @instance, has said that it sees its scheduler; believed for @for_us. 0: it does not see it
+ * any more. Not stored, see session. */
+void fleet_agent_sees(struct cluster *c, const char *instance, int64_t mono_us, int64_t for_us);
+/* An agent in another session than @instance does. */
+bool fleet_other_agent_sees(const struct cluster *c, const char *instance, int64_t mono_us);
 /* The lease of the holder is left to run out since it does not see its scheduler while another does (@blind): if it comes again,
  * before its end or later, it stands by behind that one. Or it sees again. */
 void fleet_agent_blind(struct cluster *c, bool blind);

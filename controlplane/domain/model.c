@@ -682,6 +682,7 @@ void cluster_free(struct cluster *c)
     free(c->holder_process);
     free(c->ousted_process);
     free(c->blind_journal);
+    free(c->who_sees);
     free(c->holder_instance);
     free(c->epoch_warning);
     free(c->sources_unknown);

@@ -527,7 +527,8 @@ struct cluster {
     char *ousted_process;  /* runtime: the one before of the same journal, whose session was still there; NULL: none */
     char *holder_instance; /* runtime: the session that holds it now; NULL = nobody */
     char *blind_journal;   /* runtime: whose lease is left to run out since it does not see the scheduler; NULL: nobody's */
-    int64_t other_sees_us; /* runtime, CLOCK_BOOTTIME: until then an agent that stands by is known to see it; 0: none */
+    char *who_sees;        /* runtime: the session of the agent that stood by and said last that it does; NULL: none */
+    int64_t who_sees_us;   /* runtime, CLOCK_BOOTTIME: until then that is believed; 0: not */
     int64_t lease_until_mono_us; /* runtime: until then nobody else may be granted the lease */
     int64_t lease_us;      /* how long the newest grant may last: a replica with a shorter setting waits that long, too */
     int64_t taken_until_us; /* runtime: until then whoever owned the cluster before, or was granted its lease by it, may

@@ -40,6 +40,9 @@
 #define INTENTS_MAX      32 /* agent_service.options: LeaseGrant.open_intents */
 #define FOCUS_MAX        64 /* agent_service.options: Focus.job_ids */
 #define STALE_SCHED_MS   90000 /* the agent cannot see its scheduler for this long: it is blind */
+#define SIGHT_BEATS      2 /* heartbeats that a standby's word of what it sees is believed for: one may be late, not more, since
+                            * where the scheduler itself is away all go blind within a poll, and the last must not stand
+                            * for what nobody sees */
 #define SKEW_S           30    /* less is lost among heartbeats that wait; scheduler credentials notice from a few seconds */
 #define SKEW_MAX_S       INT64_C(31536000000) /* a thousand years: more is no clock */
 #define FOCUS_FOR_MS     600000
@@ -682,11 +685,11 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
         return;
     stale = hb->observation_age_ms > STALE_SCHED_MS;
     if (s->state == SESSION_STANDBY) {
-        if (!stale)
-            fleet_agent_sees(c, now_us, (int64_t) s->silence_timeout_ms * 1000);
+        fleet_agent_sees(c, s->session_id, now_us, stale ? 0 : SIGHT_BEATS * (int64_t) s->heartbeat_interval_ms * 1000);
         if (hb->ceiling && hb->ceiling->mode <= (Advisor__V1__Mode) MODE_ACT)
             note_ceiling(s, hb->ceiling);
-        if (fleet_lease_free(c, now_us) && !c->holder_instance && !(stale && fleet_other_agent_sees(c, now_us))) {
+        if (fleet_lease_free(c, now_us) && !c->holder_instance &&
+            !(stale && fleet_other_agent_sees(c, s->session_id, now_us))) {
             ev = base_event(s, EV_LEASE_TAKE);
             ev.u.take.instance_id = s->session_id;
             ev.u.take.journal_id = s->journal;
@@ -711,7 +714,7 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
      * epoch): then nothing is extended, and at the end of the lease the session ends, so that others can have it. */
     heard = hb->epoch != NULL;
     holds = adv_streq(str_or(c->holder_instance), s->session_id);
-    yields = stale && holds && fleet_other_agent_sees(c, now_us);
+    yields = stale && holds && fleet_other_agent_sees(c, s->session_id, now_us);
     if (holds && (yields || !stale)) /* at once: it may come again before its lease has ended, and again and again */
         fleet_agent_blind(c, yields);
     if (heard && !yields ? !fleet_lease_extend(f, c, s->session_id, now_us) :
