@@ -4,7 +4,6 @@
  * of the nodes, the looks at jobs in focus, the orders, the ceiling. Everything else is an answer of
  * the adapter or of the control plane. No dial before the first describe, so that Hello is true. */
 
-#include "advisor-agent/pki.h"
 #include "advisor-agent/internal.h"
 
 #include <malloc.h>
@@ -13,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "advisor-agent/pki.h"
 #include "common/clock.h"
 #include "common/log.h"
 
@@ -163,10 +163,7 @@ static void op_heartbeat(void *ctx, advisor_v1_Heartbeat *h)
         h->has_ceiling = true;
         h->ceiling = *c;
     }
-    /* What is older than two polls and a bit is stale. */
-    int64_t age = a->good_read_us ? adv_mono_us() - a->good_read_us : adv_mono_us();
-    int64_t fresh = 2 * a->cfg->poll_ms * 1000 + 30000000;
-    h->observation_age_ms = age > fresh ? (uint64_t) (age / 1000) : 0;
+    h->observation_age_ms = agent_unseen_ms(a->good_read_us, adv_mono_us(), a->cfg->poll_ms);
 }
 
 /* Returns false if the epoch could not be made durable: then the lease is not taken, and the session is

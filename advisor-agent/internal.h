@@ -21,6 +21,7 @@
 #define FOCUS_MAX  64
 #define VERBS_MAX  ADAPTER_VERB_MAX_
 #define INTENTS_MAX 32
+#define BLIND_MS   90000 /* Heartbeat.observation_age_ms: above it, one that stands by and sees goes first */
 
 struct order;
 struct attempt_log;
@@ -97,6 +98,17 @@ struct agent {
 static inline int64_t agent_wall_us(struct agent *a)
 {
     return steady_wall_us(&a->steady, adv_wall_us(), adv_boot_us());
+}
+
+/* Heartbeat.observation_age_ms: what is older than two polls and a bit is stale. Who has never seen the scheduler
+ * (@good_read_us 0) is blind, as one whose last look is very long ago: the clock counts from the boot, and says nothing. */
+static inline uint64_t agent_unseen_ms(int64_t good_read_us, int64_t now_us, int64_t poll_ms)
+{
+    int64_t age_us = now_us - good_read_us, fresh_us = 2 * poll_ms * 1000 + 30000000;
+
+    if (!good_read_us)
+        return BLIND_MS + 1;
+    return age_us > fresh_us ? (uint64_t) (age_us / 1000) : 0;
 }
 
 /* agent.c */
