@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Which files are followed: standard output and error of each running attempt whose paths are known,
- * until LINGER_US after its end, or longer while they wait here, so that the last lines come along, but never beyond the moment at
- * which a successor may begin to write: a job that appends would have its next attempt's lines read
- * as this one's.
+ * until LINGER_US after its end, or longer while they wait here, so that the last lines come along, but
+ * never beyond the moment at which a successor may begin to write: a job that appends would have its
+ * next attempt's lines read as this one's.
  *
  * What is remembered of an attempt is found by the job's id, and believed only while the submit time is
  * the attempt's: an id may come again with another job, whose log is followed from its own beginning.
@@ -31,11 +31,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/hash.h"
+#include "advisor-agent/tail/frame.h"
 #include "common/clock.h"
+#include "common/hash.h"
 #include "common/log.h"
 
-#define LINGER_US   5000000
+/* What is written last waits for as long before it is told to wait, and is seen and told at a tick each. */
+#define LINGER_US   ((TAIL_BEHIND_MS + 2 * TAIL_TICK_MS) * 1000ll)
 #define LINGER_MAX_US 60000000 /* where the last lines wait for a control plane that does not read them yet */
 #define ENDED_S     60 /* an attempt first seen so soon after its end is read as well */
 #define REMEMBER_US 3600000000ll /* positions of ended attempts */
@@ -43,6 +45,9 @@
 #define SAFE_US     10000000
 #define BORN_SLACK_S 2 /* two clocks, and a file may be made before the start is written down */
 #define TELL_US     1000000 /* a count that only rises is told this often at most */
+
+_Static_assert(LINGER_US > (TAIL_BEHIND_MS + TAIL_TICK_MS) * 1000ll && LINGER_US < LINGER_MAX_US,
+               "lines that wait for credit would be taken for read");
 
 struct mark {
     uint64_t offset;

@@ -50,7 +50,6 @@ _Static_assert(TAIL_CREDIT_LOW > ADV_REDACT_PART, "a token fits into it");
 #define NO_GROUP     65534u
 #define MEMORY_BYTES (64u << 20)
 #define LOOKUP_BYTES (256u << 20) /* name services map their databases */
-#define TICK_MS      1000
 #define LOCAL_MS     2000 /* look without an inotify event */
 #define NETWORK_MS   250  /* others' writes cause no event there */
 #define HOLD_MS      1000 /* no line waits longer for its end */
@@ -558,13 +557,13 @@ static _Noreturn void run(void)
     int64_t tick_ms = 0;
 
     for (;;) {
-        int64_t now = now_ms(), due = tick_ms + TICK_MS;
+        int64_t now = now_ms(), due = tick_ms + TAIL_TICK_MS;
         bool busy = false;
 
         if (now >= due) {
             send_frame(TAIL_FRAME_TICK, 0, 0);
             tick_ms = now;
-            due = now + TICK_MS;
+            due = now + TAIL_TICK_MS;
         }
         for (size_t i = 0; i < n_files; i++) {
             if (now >= files[i].due_ms)

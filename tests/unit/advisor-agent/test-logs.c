@@ -327,6 +327,18 @@ Test(logs, an_ended_log_is_read_for_a_while)
     cr_assert_eq(told.state, advisor_v1_TelemetryState_TELEMETRY_STATE_COMPLETE);
 }
 
+/* A burst at the end, and no room for it: the helper says so when it has waited for five seconds, at its next tick. */
+Test(logs, a_burst_at_the_end_is_no_silence)
+{
+    tail_ops->on_state(&a, &watches[0], TAIL_STATE_COMPLETE, "", 0);
+    job_is(ADAPTER_JOB_FAILED);
+    wait_for_the_end(7);
+    cr_assert(watches[0].open, "its end may wait, and nobody can know yet");
+    watches[0].behind = true;
+    wait_for_the_end(20);
+    cr_assert(watches[0].open);
+}
+
 /* The control plane is slow: the last lines, which matter most, still wait here. */
 Test(logs, the_last_lines_are_waited_for)
 {
