@@ -131,7 +131,8 @@ static void on_restart(void *ctx, struct tail_watch *w, bool rotated)
     s->safe = s->next = (struct mark) { .left_us = adv_mono_us() };
 }
 
-static void report(struct attempt_log *l)
+/* @last: what is not told now is never told, for @l goes away. */
+static void report(struct attempt_log *l, bool last)
 {
     advisor_v1_TelemetryReport m = { .has_attempt = true, .attempt = attempt_ref(l) };
     enum tail_state worst = TAIL_STATE_PENDING;
@@ -151,11 +152,13 @@ static void report(struct attempt_log *l)
               : worst == TAIL_STATE_PARTIAL ? advisor_v1_TelemetryState_TELEMETRY_STATE_PARTIAL
                                             : advisor_v1_TelemetryState_TELEMETRY_STATE_LOST;
     bool same = m.state == l->told && strcmp(m.reason, l->told_reason) == 0;
-    l->untold = same && m.dropped_bytes != l->told_dropped && adv_mono_us() - l->told_us < TELL_US;
+    l->untold = !last && same && m.dropped_bytes != l->told_dropped && adv_mono_us() - l->told_us < TELL_US;
     if (l->untold || (same && m.dropped_bytes == l->told_dropped))
         return;
-    if (!l->a->session || session_send_telemetry(l->a->session, &m, &err) < 0) {
+    if (!l->a->session || session_send_telemetry(l->a->session, &m, last, &err) < 0) {
         l->untold = true; /* tried again with the next sign of life */
+        if (last)
+            adv_warn("agent", "what became of a log is not told", ADV_FS("job", l->job), ADV_FU("restarts", l->restarts));
         return;
     }
     l->told_us = adv_mono_us();
@@ -172,7 +175,7 @@ static void on_state(void *ctx, struct tail_watch *w, enum tail_state state, con
     s->state = state;
     s->dropped = dropped;
     (void) snprintf(s->reason, sizeof(s->reason), "%s", reason);
-    report(s->log);
+    report(s->log, false);
 }
 
 static const struct tail_ops ops = { .on_data = on_data, .on_state = on_state, .on_restart = on_restart };
@@ -218,7 +221,7 @@ void logs_acked(struct agent *a)
     a->logs_left = left;
     for (struct attempt_log *l = a->logs; l; l = l->hh.next) {
         if (l->untold)
-            report(l);
+            report(l, false);
         for (int i = 0; i < 2; i++)
             if (open && l->streams[i].begun && !l->untold)
                 move_mark(&l->streams[i], now, taken, left, stuck);
@@ -229,7 +232,7 @@ void logs_tell_again(struct agent *a)
 {
     for (struct attempt_log *l = a->logs; l; l = l->hh.next) {
         l->told = advisor_v1_TelemetryState_TELEMETRY_STATE_UNSPECIFIED;
-        report(l);
+        report(l, false);
     }
 }
 
@@ -271,7 +274,7 @@ static void follow(struct stream *s, const advisor_v1_JobObservation *o, const p
         lose(s, err.msg);
 }
 
-static void stop(struct attempt_log *l)
+static void stop(struct attempt_log *l, bool last)
 {
     for (int i = 0; i < 2; i++) {
         struct stream *s = &l->streams[i];
@@ -287,7 +290,7 @@ static void stop(struct attempt_log *l)
         }
         s->watch = tail_unwatch(s->watch);
     }
-    report(l);
+    report(l, last);
 }
 
 static bool ended(const advisor_v1_JobObservation *o)
@@ -336,7 +339,7 @@ static void begin(struct agent *a, const advisor_v1_JobObservation *o)
         return;
     }
     if (l) {
-        stop(l);
+        stop(l, true);
         for (int i = 0; i < 2; i++) {
             at[i] = l->streams[i].resume_at;
             before[i] = is_successor(l, o) && !l->streams[i].rest;
@@ -369,7 +372,7 @@ static void begin(struct agent *a, const advisor_v1_JobObservation *o)
             follow(&l->streams[i], o, path, start);
         }
     }
-    report(l);
+    report(l, false);
 }
 
 /* The newest thing the scheduler tells of by its own clock. */
@@ -450,9 +453,9 @@ void logs_update(struct agent *a)
         if (!runs && !l->end_us)
             l->end_us = now;
         if (l->end_us && (successor_may_write(l, o) || (lingered(l) && !successor_waits(l, o))))
-            stop(l);
+            stop(l, false);
         if (l->end_us && now - l->end_us > REMEMBER_US && !same_attempt(l, o)) {
-            stop(l);
+            stop(l, true);
             HASH_DEL(a->logs, l);
             free(l);
         }

@@ -23,7 +23,7 @@
 #include "common/log.h"
 
 #define OUTBOX_MAX     8192
-#define TELEMETRY_MAX  (OUTBOX_MAX / 2) /* reports in the outbox beyond which no telemetry is taken */
+#define TELEMETRY_MAX  (OUTBOX_MAX / 2) /* reports in the outbox beyond which no telemetry is taken that can wait */
 #define ROOM_BYTES     (SESSION_QUEUE_BYTES / 4 * 3) /* of the call's queue, for all but heartbeats */
 #define STATE_BYTES    (32u * 1024) /* of one update */
 #define STATE_WINDOW   8            /* updates not yet acknowledged */
@@ -259,7 +259,7 @@ static bool supersedes(const advisor_v1_SessionRequest *m, const struct out *o)
     return x->restart_count == y->restart_count && x->submit_unix == y->submit_unix && strcmp(x->job_id, y->job_id) == 0;
 }
 
-static int enqueue(struct session *s, const advisor_v1_SessionRequest *m, struct adv_err *err)
+static int enqueue(struct session *s, const advisor_v1_SessionRequest *m, size_t telemetry_max, struct adv_err *err)
 {
     struct out *o;
 
@@ -273,7 +273,7 @@ static int enqueue(struct session *s, const advisor_v1_SessionRequest *m, struct
         drop_out(s, pp); /* the new one goes behind the actions that led to it */
         break;
     }
-    if (m->which_message == advisor_v1_SessionRequest_telemetry_tag && s->n_out >= TELEMETRY_MAX)
+    if (m->which_message == advisor_v1_SessionRequest_telemetry_tag && s->n_out >= telemetry_max)
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "too many reports wait for the control plane");
     for (struct out **pp = &s->first; s->n_out >= OUTBOX_MAX && *pp; pp = &(*pp)->next)
         if (!(*pp)->seq && (*pp)->msg.which_message != advisor_v1_SessionRequest_action_tag) {
@@ -297,7 +297,7 @@ int session_send_status(struct session *s, const advisor_v1_AdviceStatusReport *
 
     r.which_message = advisor_v1_SessionRequest_advice_status_tag;
     r.message.advice_status = *m;
-    return enqueue(s, &r, err);
+    return enqueue(s, &r, 0, err);
 }
 
 int session_send_action(struct session *s, const advisor_v1_ActionReport *m, struct adv_err *err)
@@ -306,17 +306,16 @@ int session_send_action(struct session *s, const advisor_v1_ActionReport *m, str
 
     r.which_message = advisor_v1_SessionRequest_action_tag;
     r.message.action = *m;
-    return enqueue(s, &r, err);
+    return enqueue(s, &r, 0, err);
 }
 
-int session_send_telemetry(struct session *s, const advisor_v1_TelemetryReport *m,
-                           struct adv_err *err)
+int session_send_telemetry(struct session *s, const advisor_v1_TelemetryReport *m, bool last, struct adv_err *err)
 {
     advisor_v1_SessionRequest r = advisor_v1_SessionRequest_init_zero;
 
     r.which_message = advisor_v1_SessionRequest_telemetry_tag;
     r.message.telemetry = *m;
-    return enqueue(s, &r, err);
+    return enqueue(s, &r, last ? OUTBOX_MAX : TELEMETRY_MAX, err);
 }
 
 void session_state_changed(struct session *s)

@@ -53,14 +53,15 @@ bool session_active(const struct session *s);
 size_t session_outbox_count(const struct session *s);
 
 /* Queued until acknowledged. A newer status of the same advice, or telemetry of the same attempt, replaces
- * one that was not sent. The queue is bounded: telemetry is refused when half of it is full (tell it later),
- * beyond the whole the oldest telemetry and statuses go, actions stay.
+ * one that was not sent. The queue is bounded: telemetry is refused when half of it is full (tell it later)
+ * or, if it is @last of its attempt and could not be told later, when it is full; beyond the whole the oldest telemetry
+ * and statuses go, actions stay.
  * Errors: -ADV_RESOURCE_EXHAUSTED. */
 adv_must_check int session_send_status(struct session *s, const advisor_v1_AdviceStatusReport *m,
                                        struct adv_err *err);
 adv_must_check int session_send_action(struct session *s, const advisor_v1_ActionReport *m,
                                        struct adv_err *err);
-adv_must_check int session_send_telemetry(struct session *s, const advisor_v1_TelemetryReport *m,
+adv_must_check int session_send_telemetry(struct session *s, const advisor_v1_TelemetryReport *m, bool last,
                                           struct adv_err *err);
 /* State has changed: take_state() will be asked. */
 void session_state_changed(struct session *s);

@@ -22,7 +22,7 @@
 #define TAIL_OFFSET_END    UINT64_MAX /* OPEN: start at the size the file has then */
 #define TAIL_PAGE_FD       3
 #define TAIL_BEHIND_MS     5000
-#define TAIL_TICK_MS       1000 /* each file is looked at as often, at least */
+#define TAIL_TICK_MS       1000 /* the helper's loop turns as often, at least */
 #define TAIL_OPEN_HEAD     24 /* before the path */
 
 enum tail_frame_type {

@@ -53,9 +53,9 @@ bool session_logs_count(const struct session *s, uint64_t *ret_taken, uint64_t *
     return stream_open;
 }
 
-int session_send_telemetry(struct session *s, const advisor_v1_TelemetryReport *m, struct adv_err *err)
+int session_send_telemetry(struct session *s, const advisor_v1_TelemetryReport *m, bool last, struct adv_err *err)
 {
-    if (telemetry_refused)
+    if (telemetry_refused && !last)
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "full");
     told = *m;
     n_told++;
@@ -125,12 +125,15 @@ static int64_t no_submit(void *ctx, const struct adapter_job *j)
     return 0;
 }
 
+static uint32_t restarts;
+
 static void job_is(enum adapter_job_state state)
 {
     struct adapter_job_detail d = { .comment = "", .excluded_nodes = "", .required_nodes = "", .stdout_path = "/out",
                                     .stderr_path = "" };
 
-    d.job = (struct adapter_job) { .id = "7", .state = state, .submit_s = 1000, .start_s = 1001, .uid = 500,
+    d.job = (struct adapter_job) { .id = "7", .state = state, .submit_s = 1000 + 100 * restarts, .restart_count = restarts,
+                                   .start_s = 1001 + 100 * restarts, .uid = 500,
                                    .batch = true, .reason = "", .partition = "p", .account = "acc", .user = "u",
                                    .qos = "", .nodes = "n1" };
     cr_assert_eq(snapshot_detail(a.snapshot, &d, NULL), 0);
@@ -368,4 +371,35 @@ Test(logs, last_lines_that_were_not_read_are_told)
     cr_assert_eq(n_told, 2);
     cr_assert_eq(told.state, advisor_v1_TelemetryState_TELEMETRY_STATE_PARTIAL);
     cr_assert_str_eq(told.reason, "the last lines were not read");
+}
+
+static void the_job_runs_again(void)
+{
+    restarts++;
+    job_is(ADAPTER_JOB_RUNNING);
+    cr_assert_not(watches[0].open);
+}
+
+/* The next attempt is there, and the record of this one goes: what was not told of it is told now, though all else has to
+ * wait. */
+Test(logs, what_became_of_a_log_is_told_before_it_is_forgotten)
+{
+    tail_ops->on_state(&a, &watches[0], TAIL_STATE_COMPLETE, "", 0);
+    watches[0].behind = true;
+    telemetry_refused = true;
+    the_job_runs_again();
+    cr_assert_eq(n_told, 2);
+    cr_assert_eq(told.attempt.restart_count, 0);
+    cr_assert_eq(told.state, advisor_v1_TelemetryState_TELEMETRY_STATE_PARTIAL);
+}
+
+/* A count that has risen just now as well. */
+Test(logs, what_was_left_out_last_is_told_before_it_is_forgotten)
+{
+    tail_ops->on_state(&a, &watches[0], TAIL_STATE_PARTIAL, "too far behind", 1000);
+    tail_ops->on_state(&a, &watches[0], TAIL_STATE_PARTIAL, "too far behind", 2000);
+    cr_assert_eq(told.dropped_bytes, 1000);
+    the_job_runs_again();
+    cr_assert_eq(told.attempt.restart_count, 0);
+    cr_assert_eq(told.dropped_bytes, 2000);
 }

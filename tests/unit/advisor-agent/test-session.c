@@ -239,12 +239,17 @@ static void drain(void)
     calls[0].ops->on_drained(calls[0].ctx, &calls[0]);
 }
 
-static int telemetry(unsigned job)
+static int telemetry_of(unsigned job, bool last)
 {
     advisor_v1_TelemetryReport m = { .has_attempt = true, .state = advisor_v1_TelemetryState_TELEMETRY_STATE_LOST };
 
     (void) snprintf(m.attempt.job_id, sizeof(m.attempt.job_id), "%u", job);
-    return session_send_telemetry(s, &m, NULL);
+    return session_send_telemetry(s, &m, last, NULL);
+}
+
+static int telemetry(unsigned job)
+{
+    return telemetry_of(job, false);
 }
 
 static void status(unsigned n)
@@ -328,6 +333,21 @@ Test(agent_session, telemetry_is_refused_before_anything_is_shed)
     status(1);
     cr_assert_eq(session_outbox_count(s), n + 1);
     cr_assert_eq(telemetry(n - 1), 0); /* in place of what it said before */
+}
+
+/* Nor the last of an attempt, which has room where others have none. It sheds nothing either. */
+Test(agent_session, the_last_telemetry_of_an_attempt_has_room)
+{
+    unsigned n = 0;
+
+    while (telemetry(n) == 0)
+        cr_assert_lt(++n, 10000);
+    for (; telemetry_of(n, true) == 0; n++)
+        cr_assert_lt(n, 10000);
+    cr_assert_geq(n, 8000);
+    cr_assert_eq(session_outbox_count(s), n);
+    status(1);
+    cr_assert_eq(session_outbox_count(s), n, "the oldest goes");
 }
 
 /* A flood of reports leaves room, so that a heartbeat is neither refused, which would end the session, nor late. */
