@@ -305,13 +305,18 @@ static int render(json_t *o, uint64_t seq, struct adv_buf *out, struct adv_err *
     adv_buf_init(&body, LINE_MAX_BYTES);
     if (o && json_object_set_new(o, "seq", json_integer((json_int_t) seq)) == 0)
         r = adv_json_dump(o, &body, NULL);
-    if (r == 0 && body.len > 1) {
-        (void) adv_buf_append_byte(&body, '\n');
+    if (r == 0)
+        r = adv_buf_append_byte(&body, '\n');
+    if (r < 0 && o && json_dumpb(o, NULL, 0, JSON_COMPACT) >= LINE_MAX_BYTES) /* no room on any disk will help */
+        r = -ADV_INVALID_ARGUMENT;
+    if (r == 0) {
         (void) adv_buf_appendf(out, "{\"crc\":\"%08x\",", crc32_of(body.data + 1, body.len - 1));
         r = adv_buf_append(out, body.data + 1, body.len - 1);
     }
     adv_buf_done(&body);
     json_decref(o);
+    if (r == -ADV_INVALID_ARGUMENT)
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "journal: record too long, expected at most %u bytes", LINE_MAX_BYTES);
     return r < 0 ? adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for a journal record") : 0;
 }
 

@@ -106,7 +106,8 @@ bool journal_persistent(const struct journal *j);
 adv_must_check int journal_may_act(const struct journal *j, struct adv_err *err);
 
 /* All appends: durable when they return 0; nothing is changed otherwise.
- * Errors: as journal_may_act(); -ADV_RESOURCE_EXHAUSTED (disk full: may be tried again). */
+ * Errors: as journal_may_act(); -ADV_RESOURCE_EXHAUSTED (disk full: may be tried again); -ADV_INVALID_ARGUMENT (a list
+ * makes the record longer than 64 KiB: it never fits). */
 adv_must_check int journal_append_intent(struct journal *j, const struct journal_intent *in,
                                          int64_t wall_us, uint64_t *ret_seq, struct adv_err *err);
 /* -ADV_NOT_FOUND: no such open intent. */

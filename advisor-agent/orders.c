@@ -30,7 +30,7 @@
 #define AWAY_US      5000000 /* the scheduler does not answer */
 #define ORDERS_MAX   4096
 #define NODES_MAX    100000
-#define LIST_MAX     (1u << 20) /* bytes of their names */
+#define LIST_MAX     (32u << 10) /* bytes of their names: half a journal record */
 #define HOLD_MIN_US  3600000000ll
 #define REPORT_AGAIN_US 3600000000ll
 #define REPORT_AGAIN_MIN 100 /* the newest in any case: the clock may have been set meanwhile */
@@ -358,7 +358,11 @@ static int what_it_adds(const struct adapter_write *w, struct adv_buf *ret, stru
         if (!adv_hostlist_contains(users, action->exclude[i]) &&
             (r = adv_hostlist_add(adds, action->exclude[i], err)) < 0)
             return r;
-    return adv_hostlist_format(adds, ret, err);
+    r = adv_hostlist_format(adds, ret, err);
+    return adv_buf_error(ret) ? adv_err_set(err, ADV_INVALID_ARGUMENT,
+                                            "the list of nodes to avoid is too long to be journalled, expected at most %u bytes",
+                                            LIST_MAX)
+                              : r;
 }
 
 static void comment_hash(const char *comment, char out[JOURNAL_HASH_SIZE])
@@ -513,7 +517,7 @@ static bool close_intent(struct order *x, const struct adapter_result *res)
     struct adv_hostlist *hl = NULL;
     struct adv_buf text;
     struct adv_err err;
-    bool written;
+    bool written, known = !res->n_excluded;
     size_t pos = 0;
 
     if (!x->intent_seq)
@@ -526,12 +530,14 @@ static bool close_intent(struct order *x, const struct adapter_result *res)
     (void) snprintf(out.reason, sizeof(out.reason), "%s", adapter_reason_name(res->reason));
     adv_buf_init(&text, LIST_MAX);
     if (res->n_excluded && (hl = adv_hostlist_new(NODES_MAX))) {
-        for (size_t i = 0; i < res->n_excluded; i++)
-            if (adv_hostlist_parse(hl, res->excluded[i], NULL) < 0)
-                break;
-        if (adv_hostlist_format(hl, &text, NULL) == 0)
+        known = true;
+        for (size_t i = 0; known && i < res->n_excluded; i++)
+            known = adv_hostlist_parse(hl, res->excluded[i], NULL) >= 0;
+        if (known && (known = adv_hostlist_format(hl, &text, NULL) == 0))
             out.excluded = text.data;
     }
+    if (!known) /* or the record would say that nothing is ours: what was asked for may be */
+        (void) snprintf(out.observed, sizeof(out.observed), "%s", adapter_observed_name(ADAPTER_OBSERVED_UNKNOWN));
     ADV_FAILPOINT("agent.before_outcome");
     written = journal_append_outcome(a->journal, x->intent_seq, &out, &err) == 0;
     if (!written)
@@ -564,6 +570,8 @@ static void on_denied(struct order *x)
         wait_for_journal(x, x->denied_text);
         return;
     }
+    if (x->unwind && x->verb == ADAPTER_VERB_CONSTRAIN && x->denied == REASON(NOT_AUTHORIZED_BY_CLUSTER))
+        x->constrained = true; /* an early start is a favour: the way back goes on without it */
     if (x->unwind || x->put_right)
         return;
     switch (x->denied) {

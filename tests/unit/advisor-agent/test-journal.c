@@ -357,6 +357,30 @@ static int bad_sync(int fd)
     return fdatasync(fd);
 }
 
+/* It is no full disk, which would be waited for, and changes nothing. */
+Test(journal, a_record_too_long_is_said_to_be_one)
+{
+    struct journal *j = NULL;
+    struct journal_intent in = { .job = "5", .advice = "adv", .verb = "constrain" };
+    adv_auto_free char *adds = malloc(70001);
+    struct adv_err err;
+    uint64_t seq;
+
+    memset(adds, 'n', 70000);
+    adds[70000] = '\0';
+    in.adds = adds;
+    cr_assert_eq(journal_open(dir, true, NULL, &j, &err), 0);
+    cr_assert_eq(journal_append_intent(j, &in, 1, &seq, &err), -ADV_INVALID_ARGUMENT);
+    cr_assert(strstr(err.msg, "record too long"), "%s", err.msg);
+    cr_assert_eq(count_open(j), 0);
+    adds[60000] = '\0';
+    cr_assert_eq(journal_append_intent(j, &in, 1, &seq, &err), 0, "%s", err.msg);
+    (void) journal_free(j);
+    cr_assert_eq(journal_open(dir, true, NULL, &j, &err), 0);
+    cr_assert_eq(count_open(j), 1);
+    (void) journal_free(j);
+}
+
 static const struct journal_io bad_io = { bad_write, bad_sync };
 
 Test(journal, nth_failure)

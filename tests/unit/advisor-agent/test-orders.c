@@ -12,10 +12,12 @@
 
 #include "advisor-agent/config.h"
 #include "advisor-agent/internal.h"
+#include "common/buf.h"
 #include "common/clock.h"
 
 #define D(x) advisor_v1_Disposition_DISPOSITION_##x
 #define R(x) advisor_v1_DispositionReason_DISPOSITION_REASON_##x
+#define NAMES_MAX 24000
 #define OPTED_IN "{\"advisor\": {}}"
 
 static struct agent a;
@@ -35,7 +37,7 @@ static adapter_act_cb act_cb;
 static void *cb_arg;
 static char did[200]; /* verbs carried out, in order */
 static size_t n_exclude, n_exclude_before, n_looks;
-static const char *const excluded = "n1";
+static const char *excluded = "n1";
 static unsigned allowed_states;
 static void (*before_write)(void);
 static void (*after_write)(void);
@@ -118,10 +120,10 @@ static void fake_inspect(struct adapter *x, const char *id, adapter_inspect_cb c
 /* Lists are the caller's until the call returns. */
 static const char *const *keep_names(const char *const *names, size_t n, int which)
 {
-    static char text[2][4][16];
-    static const char *kept[2][4];
+    static char text[2][NAMES_MAX][16];
+    static const char *kept[2][NAMES_MAX];
 
-    cr_assert_leq(n, 4);
+    cr_assert_leq(n, NAMES_MAX);
     for (size_t i = 0; i < n; i++) {
         (void) snprintf(text[which][i], sizeof(text[which][i]), "%s", names[i]);
         kept[which][i] = text[which][i];
@@ -1120,6 +1122,69 @@ Test(orders, a_full_disk_is_waited_for)
     turn(10);
     cr_assert_str_eq(did, "preserve constrain release ");
     expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+}
+
+/* Every other node from @first on: a list that no range makes shorter. */
+static char *every_other(unsigned first, unsigned n)
+{
+    struct adv_buf text;
+
+    adv_buf_init(&text, n * 7 + 8);
+    for (unsigned i = 0; i < n; i++)
+        (void) adv_buf_appendf(&text, "%s%u", i ? "," : "n[", first + 2 * i);
+    cr_assert_eq(adv_buf_append_byte(&text, ']'), 0);
+    return adv_buf_steal(&text, NULL);
+}
+
+/* No room on any disk makes a record of it: it is not waited for, with the job in our hold. */
+Test(orders, a_list_that_no_record_can_hold_ends_the_order)
+{
+    advisor_v1_AdviceOrder o = order();
+    adv_auto_free char *users = every_other(2, NAMES_MAX / 2);
+
+    (void) snprintf(o.exclude_nodes, sizeof(o.exclude_nodes), "n[1-%u]", NAMES_MAX);
+    orders_take(&a, &o);
+    turn(2);
+    cr_assert_str_eq(did, "preserve ");
+    job.excluded_nodes = users;
+    turn(2);
+    expect_status(D(ABANDONED), R(NOT_AUTHORIZED_BY_CLUSTER));
+    cr_assert(strstr(status.detail, "too long"), "%s", status.detail);
+    turn(6);
+    cr_assert_str_eq(did, "preserve constrain release ");
+    cr_assert_null(journal_find_hold(a.journal, "7"));
+}
+
+/* Two that fit, and not together. */
+Test(orders, a_list_that_no_record_can_hold_is_given_back_without_it)
+{
+    adv_auto_free char *one = every_other(1, 5000), *two = every_other(20001, 5000);
+
+    a.cluster_mode = advisor_v1_Mode_MODE_OFF;
+    a.old_intents_closed = true;
+    journal_constrain(one, "unknown", NULL);
+    journal_constrain(two, "unknown", NULL);
+    hold(JOURNAL_RELEASE, 0);
+    did[0] = '\0';
+    turn(8);
+    cr_assert_str_eq(did, "release ");
+    cr_assert_null(journal_find_hold(a.journal, "7"));
+}
+
+/* What is ours counts as what was asked for, not as nothing, where it cannot be written down. */
+Test(orders, exclusions_that_cannot_be_written_are_unknown)
+{
+    adv_auto_free char *much = every_other(1, NAMES_MAX / 2);
+    const struct journal_step *s;
+
+    excluded = much;
+    converge();
+    s = journal_find_step(a.journal, NULL, "7", "constrain");
+    cr_assert(s && s->done);
+    cr_assert_str_eq(s->outcome.observed, "unknown");
+    cr_assert_str_eq(s->intent.adds, "n1");
+    cr_assert_null(s->outcome.excluded);
+    excluded = "n1";
 }
 
 static void fill_the_disk(void)
