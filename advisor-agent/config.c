@@ -14,7 +14,8 @@ static const char *const log_levels[] = { "debug", "info", "warn", "error", NULL
 static const struct adv_config_row rows[] = {
     ADV_CONFIG_STRING(S, cluster, "cluster", "", RESTART, "Name of this cluster, as in the certificate."),
     ADV_CONFIG_STRING(S, target, "control_plane.target", "", RESTART,
-                      "Where the control plane is: host:port, [v6]:port or unix:path; several replicas by commas, tried in turn."),
+                      "Where the control plane is: host:port, [v6]:port or unix:path; several replicas by commas, "
+                      "tried in turn."),
     ADV_CONFIG_STRING(S, server_name, "control_plane.server_name", "", RESTART,
                       "Name that its certificate must have; empty: the host of the target."),
     ADV_CONFIG_BOOL(S, insecure, "control_plane.insecure", "false", RESTART,

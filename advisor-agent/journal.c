@@ -399,11 +399,11 @@ static json_t *str(const char *s, size_t cap)
 static json_t *intent_record(const struct journal_intent *in, int64_t wall_us)
 {
     json_t *o = json_pack("{ss sI so so sI sI sI sI sI so so}", "kind", "intent", "wall_us",
-                     (json_int_t) wall_us, "advice", STR(in->advice), "job", STR(in->job), "restarts",
-                     (json_int_t) in->restarts, "generation", (json_int_t) in->generation, "term",
-                     (json_int_t) in->epoch.term, "counter", (json_int_t) in->epoch.counter,
-                     "submit_s", (json_int_t) in->submit_s, "verb", STR(in->verb), "read_before",
-                     STR(in->read_before));
+                          (json_int_t) wall_us, "advice", STR(in->advice), "job", STR(in->job), "restarts",
+                          (json_int_t) in->restarts, "generation", (json_int_t) in->generation, "term",
+                          (json_int_t) in->epoch.term, "counter", (json_int_t) in->epoch.counter,
+                          "submit_s", (json_int_t) in->submit_s, "verb", STR(in->verb), "read_before",
+                          STR(in->read_before));
     if (o && in->adds && json_object_set_new(o, "adds", json_string(in->adds)) < 0) {
         json_decref(o); /* without them the record would say that there are none */
         return NULL;
@@ -425,8 +425,8 @@ static json_t *hold_record(const struct journal_hold *h)
 {
     return json_pack("{ss so so sI sI sI si so}", "kind", "hold", "job", STR(h->job), "advice",
                      STR(h->advice), "restarts", (json_int_t) h->restarts, "first_submit_s",
-                     (json_int_t) h->first_submit_s, "expires_wall_us", (json_int_t) h->expires_wall_us, "on_expiry", (int) h->on_expiry, "comment",
-                     STR(h->comment));
+                     (json_int_t) h->first_submit_s, "expires_wall_us", (json_int_t) h->expires_wall_us,
+                     "on_expiry", (int) h->on_expiry, "comment", STR(h->comment));
 }
 
 static json_t *incarnation_record(const char *job, const struct journal_life *l)

@@ -450,14 +450,6 @@ struct unwritten {
     struct journal_outcome out; /* excluded is its own */
 };
 
-static bool is_unwritten(const struct agent *a, uint64_t seq)
-{
-    for (const struct unwritten *u = a->unwritten; u; u = u->next)
-        if (u->seq == seq)
-            return true;
-    return false;
-}
-
 static int64_t longer(int64_t wait_us)
 {
     return !wait_us ? BACK_OFF_US : 2 * wait_us < BACK_OFF_MAX_US ? 2 * wait_us : BACK_OFF_MAX_US;
@@ -1218,7 +1210,6 @@ static void start_unwinds(struct agent *a)
         (void) snprintf(x->o.attempt.job_id, sizeof(x->o.attempt.job_id), "%s", h->job);
         x->o.attempt.restart_count = h->restarts ? h->restarts - 1 : 0;
         x->o.incarnation_unix = h->first_submit_s;
-        x->o.incarnation_unix = h->first_submit_s;
         (void) snprintf(x->tag, sizeof(x->tag), "unwind/%u", ++a->order_number);
         adv_info("advice", "a held job is given back", ADV_FS("job", h->job), ADV_FS("advice", h->advice),
                  ADV_FS("tag", x->tag));
@@ -1264,7 +1255,8 @@ void orders_report_again(struct agent *a)
 }
 
 /* Intents of an earlier run: once nothing of theirs can land any more, their outcome is whatever is found then; where that
- * tells nothing the records are closed as unknown. A look that began earlier may be older than what landed last. */
+ * tells nothing the records are closed as unknown. A look that began earlier may be older than what landed last. Called
+ * while no outcome waits to be written: what is open then, and not under way, is of an earlier run. */
 static void close_old_intents(struct agent *a)
 {
     const struct journal_step *s;
@@ -1288,7 +1280,7 @@ static void close_old_intents(struct agent *a)
             break;
         for (x = a->orders; x; x = x->next)
             mine = mine || x->intent_seq == s->seq;
-        if (mine || is_unwritten(a, s->seq))
+        if (mine)
             continue;
         in = s->intent;
         temp_order(a, s, &temp);

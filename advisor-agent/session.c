@@ -178,8 +178,8 @@ static enum state_sent send_state(struct session *s)
     advisor_v1_StateUpdate u = advisor_v1_StateUpdate_init_zero;
     struct adv_err err;
 
-    if (s->states_out == STATE_WINDOW || wire_call_queued_bytes(s->call) >= 4 * STATE_BYTES)
-        return STATE_LATER;
+    if (s->states_out == STATE_WINDOW || wire_call_queued_bytes(s->call) > SESSION_QUEUE_BYTES / 2)
+        return STATE_LATER; /* more than half: on_drained() comes */
     if (!s->ops->take_state(s->ctx, s->state_bytes, &u))
         return STATE_NONE;
     m.seq = s->next_seq;

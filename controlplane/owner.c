@@ -76,7 +76,8 @@ static void tick(struct owner *o);
 static void not_owner(struct adv_err *err, const char *cluster, bool rowless)
 {
     (void) adv_err_set_reason(err, ADV_UNAVAILABLE, "NOT_OWNER",
-                              rowless ? "cluster %.64s has no row in the database's table of owners, so that no replica can own it" :
+                              rowless ? "cluster %.64s has no row in the database's table of owners, "
+                                        "so that no replica can own it" :
                                         "cluster %.64s belongs to another replica at present; come back",
                               cluster);
     err->retry_after_ms = 1000;
@@ -159,7 +160,9 @@ static bool take_renewal(struct owner *o, struct cluster *c, const struct store_
         struct adv_err err = { 0 };
         (void) adv_err_set_reason(&err, ADV_ABORTED, "STORE_NOT_OWNER",
                                   row ? "cluster %s was taken by another replica, or anew under this one's name" :
-                                        "cluster %s was taken by another replica, or its row in the table of owners is gone", c->name);
+                                        "cluster %s was taken by another replica, "
+                                        "or its row in the table of owners is gone",
+                                  c->name);
         turn_fail(o->turn, &err);
         return false;
     }
@@ -320,7 +323,8 @@ static bool take_claim(struct owner *o, const struct store_owner *rows, size_t n
             continue;
         (void) snprintf(o->rowless, sizeof(o->rowless), "%s", w->cluster);
         o->rowless_us = now_us;
-        adv_error("owner", "a cluster has no row in the database's table of owners: no replica can own it, and its agents are sent away",
+        adv_error("owner",
+                  "a cluster has no row in the database's table of owners: no replica can own it, and its agents are sent away",
                   ADV_FS("cluster", w->cluster), ADV_FS("see", "advisord store check"));
     }
     for (size_t i = 0; i < n; i++)

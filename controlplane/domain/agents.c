@@ -50,7 +50,8 @@ void fleet_agent_blind(struct cluster *c, bool blind)
     if (blind && c->holder_journal && adv_streq(str_or(c->blind_journal), c->holder_journal))
         return;
     free(c->blind_journal);
-    c->blind_journal = blind && c->holder_journal ? strdup(c->holder_journal) : NULL; /* without memory it takes its place again */
+    /* without memory it takes its place again */
+    c->blind_journal = blind && c->holder_journal ? strdup(c->holder_journal) : NULL;
 }
 
 static void grant(struct fleet *f, struct intents *in, struct cluster *c, const char *instance, const char *journal,
@@ -102,7 +103,8 @@ static void note_process(struct fleet *f, struct intents *in, struct cluster *c,
 
     if (took && adv_streq(str_or(c->ousted_process), process))
         fleet_incident(f, in, c, INCIDENT_AGENT_TWICE, cluster_resource_name(c, name), ev,
-                       "two agents run with one journal (%.64s) and put each other out: stop one, and give it a state folder of its own",
+                       "two agents run with one journal (%.64s) and put each other out: "
+                       "stop one, and give it a state folder of its own",
                        str_or(ev->u.hello.journal_id));
     if (took)
         (void) str_set(in, &c->ousted_process, c->holder_process);

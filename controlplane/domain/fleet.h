@@ -244,7 +244,8 @@ struct event {
             uint64_t step; /* progress, checkpoint, resumed; 0 unknown */
             enum finding_unit unit; /* progress */
             uint64_t total;         /* progress; 0 unknown */
-            bool late; /* progress: output of a rank that came after later steps of others: a sign of life, no step that goes on */
+            bool late;              /* progress: output of a rank that came after later steps of others: a sign of life,
+                                     * no step that goes on */
             uint32_t series;        /* progress: numbers of different series are never compared */
             /* signature */
             enum anomaly_kind anomaly;

@@ -273,7 +273,8 @@ static Advisor__V1__OpenIntent *shape_intent(struct adv_arena *ar, const struct 
     return m;
 }
 
-/* The lease as it stands, never beyond what this replica still holds of its own. On a fresh grant also the writes whose outcome nobody knows. */
+/* The lease as it stands, never beyond what this replica still holds of its own. On a fresh grant also the writes whose
+ * outcome nobody knows. */
 static Advisor__V1__LeaseGrant *shape_grant(struct session *s, struct adv_arena *ar, const struct cluster *c,
                                             bool fresh, bool settle)
 {

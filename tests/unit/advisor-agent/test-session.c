@@ -300,6 +300,19 @@ Test(agent_session, telemetry_waits_while_states_wait)
     cr_assert(strstr(sent, "state telemetry "), "%s", sent);
 }
 
+/* A queue that is less than half full is not heard of when it is empty: nothing may wait for that. */
+Test(agent_session, state_waits_for_a_queue_that_is_more_than_half_full)
+{
+    welcome();
+    calls[0].queued = SESSION_QUEUE_BYTES / 2 + 1;
+    states_left = 1;
+    session_state_changed(s);
+    cr_assert_eq(count("state "), 0);
+    calls[0].queued--;
+    session_state_changed(s);
+    cr_assert_eq(count("state "), 1);
+}
+
 /* What was sent and not acknowledged keeps its place behind the state in the next session. */
 Test(agent_session, telemetry_that_is_sent_again_goes_behind_the_state_again)
 {
