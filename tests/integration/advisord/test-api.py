@@ -282,7 +282,8 @@ def two_agents_one_lease():
 def a_blind_agent_makes_room():
     """The holder has not seen its scheduler for long, beats on, and comes back at once when it is put out. What it was granted
     is over before the one that sees is granted anything."""
-    c = advstack.Advisord(**{"agent.lease": "3s", "agent.heartbeat_interval": "300ms", "agent.silence_timeout": "3s"})
+    # what the second says is believed for two intervals: long enough for a slow machine
+    c = advstack.Advisord(**{"agent.lease": "6s", "agent.heartbeat_interval": "3s", "agent.silence_timeout": "10s"})
     f = api.FleetServiceStub(c.channel("admin:root"))
     f.CreateCluster(api.CreateClusterRequest(cluster_id="blind"), timeout=10)
     open_ = lambda name: advstack.FakeAgent(api, c.channel("agent:blind"), "blind", instance=name, journal=f"j{name}")  # noqa: E731
