@@ -303,6 +303,9 @@ static bool ended(const advisor_v1_JobObservation *o)
     case advisor_v1_JobState_JOB_STATE_BOOT_FAIL:
     case advisor_v1_JobState_JOB_STATE_COMPLETED:
         return true;
+    case advisor_v1_JobState_JOB_STATE_PENDING:
+    case advisor_v1_JobState_JOB_STATE_REQUEUED:
+        return false; /* what still completes is the attempt before, whatever the count says */
     default:
         return o->completing;
     }
