@@ -54,12 +54,9 @@ struct repeat {
 /* Faults that named a rank whose host was not known: launchers say it when they tell of the end. */
 struct unplaced {
     struct {
-        uint16_t rule, generation;
-        bool open, in_traceback;
-        int rank, local_rank, task, code;
-        char device[WATCHER_DEVICE_SIZE];
-        char excerpt[WATCHER_EXCERPT_SIZE];
-        uint8_t sha256[ADV_SHA256_LEN];
+        bool open;
+        uint16_t generation;
+        struct watcher_finding as_told;
     } f[UNPLACED];
     unsigned next;
 };
@@ -287,7 +284,7 @@ static void forget_places(struct watcher_scan *s)
         memset(s->unplaced, 0, sizeof(*s->unplaced));
 }
 
-static void keep_unplaced(struct watcher_scan *s, size_t rule, const struct watcher_finding *f)
+static void keep_unplaced(struct watcher_scan *s, const struct watcher_finding *f)
 {
     struct unplaced *u = s->unplaced;
     unsigned i;
@@ -296,16 +293,8 @@ static void keep_unplaced(struct watcher_scan *s, size_t rule, const struct watc
         return;
     i = u->next++ % UNPLACED;
     u->f[i].open = true;
-    u->f[i].rule = (uint16_t) rule;
     u->f[i].generation = s->generation;
-    u->f[i].in_traceback = f->in_traceback;
-    u->f[i].rank = f->rank;
-    u->f[i].local_rank = f->local_rank;
-    u->f[i].task = f->task;
-    u->f[i].code = f->code;
-    memcpy(u->f[i].device, f->device, sizeof(f->device));
-    memcpy(u->f[i].excerpt, f->excerpt, sizeof(f->excerpt));
-    memcpy(u->f[i].sha256, f->sha256, sizeof(f->sha256));
+    u->f[i].as_told = *f;
 }
 
 /* Is @value in "0-7,12"? What is no such list holds nothing behind its fault. */
@@ -340,28 +329,19 @@ static void tell_placed(struct watcher_scan *s, int rank, struct engine_span tas
     struct unplaced *u = s->unplaced;
 
     for (unsigned i = 0; u && i < UNPLACED; i++) {
-        bool meant = tasks.s ? u->f[i].task >= 0 && in_list(tasks, u->f[i].task) : u->f[i].rank == rank;
+        struct watcher_finding f = u->f[i].as_told;
+        bool meant = tasks.s ? f.task >= 0 && in_list(tasks, f.task) : f.rank == rank;
 
         if (!u->f[i].open || u->f[i].generation != s->generation || !meant)
             continue;
         u->f[i].open = false;
-        struct watcher_finding f = { .type = WATCHER_SIGNATURE,
-                                     .rule = &s->list[u->f[i].rule],
-                                     .offset = s->block_offset + offset,
-                                     .observe_wall_us = s->observe_wall_us,
-                                     .step = -1,
-                                     .total = -1,
-                                     .in_traceback = u->f[i].in_traceback,
-                                     .rank = u->f[i].rank,
-                                     .local_rank = u->f[i].local_rank,
-                                     .task = u->f[i].task,
-                                     .code = u->f[i].code,
-                                     .count = 1 };
+        f.offset = s->block_offset + offset;
+        f.observe_wall_us = s->observe_wall_us;
+        f.step = f.total = -1;
+        f.count = 1;
+        f.calmed_by = NULL;
         put_text(f.node, sizeof(f.node), host.s, host.len);
         memcpy(f.reporter, f.node, sizeof(f.node));
-        memcpy(f.device, u->f[i].device, sizeof(f.device));
-        memcpy(f.excerpt, u->f[i].excerpt, sizeof(f.excerpt));
-        memcpy(f.sha256, u->f[i].sha256, sizeof(f.sha256));
         s->stats.findings++;
         s->fn(s->ctx, &f);
     }
@@ -428,13 +408,16 @@ static void tell(struct watcher_scan *s, enum watcher_finding_type type, const s
     if (type == WATCHER_PROGRESS && s->own && r->unit == WATCHER_UNIT_STEP)
         f.step = f.total = -1; /* the job says itself what its steps are */
     if (type == WATCHER_PROGRESS) {
-        if (r->unit == WATCHER_UNIT_STEP && f.step >= 0)
+        bool step = r->unit == WATCHER_UNIT_STEP && f.step >= 0;
+
+        if (step) {
             note_rank(s, prefix->rank >= 0 ? prefix->rank : prefix->task, f.step);
-        f.late = r->unit == WATCHER_UNIT_STEP && f.step >= 0 && came_late(s, prefix->key, f.step);
+            f.late = came_late(s, prefix->key, f.step);
+        }
         if (f.step >= 0 && !step_moved(s, (uint16_t) c->rule, f.step))
             return;
         s->generation += !f.late;
-        if (r->unit == WATCHER_UNIT_STEP && f.step >= 0 && !f.late)
+        if (step && !f.late)
             s->last_step = f.step;
     } else if (type == WATCHER_SIGNATURE || type == WATCHER_NOTICE) {
         if (!worth_telling(s, c->rule, &f.count)) {
@@ -486,7 +469,7 @@ static void tell(struct watcher_scan *s, enum watcher_finding_type type, const s
                 sizeof(f.sha256)); /* no memory: a finding without identity is better than none */
     }
     if (type == WATCHER_SIGNATURE && r->blames == WATCHER_BLAMES_NODE && !f.node[0] && (f.rank >= 0 || f.task >= 0))
-        keep_unplaced(s, c->rule, &f);
+        keep_unplaced(s, &f);
     s->stats.findings++;
     s->fn(s->ctx, &f);
 }
