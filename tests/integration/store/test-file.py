@@ -13,6 +13,7 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import advstack  # noqa: E402
 from advlab import Skip, wait_for  # noqa: E402
+from advstore import field, tool  # noqa: E402
 
 import grpc  # noqa: E402
 
@@ -28,21 +29,6 @@ shutil.copy(os.path.join(advstack.ROOT, "rules", "gpu.yaml"), RULES)
 def case(f):
     CASES.append(f)
     return f
-
-
-def tool(d, *args, rc=0):
-    p = subprocess.run([os.environ["ADVISORD"], "--config", f"{d.dir}/advisord.yaml", "store", *args], capture_output=True, text=True,
-                       timeout=120)
-    if p.returncode != rc:
-        raise AssertionError(f"store {' '.join(args)}: exit code {p.returncode}: {p.stdout}{p.stderr}")
-    return p.stdout + p.stderr
-
-
-def field(text, name):
-    for line in text.splitlines():
-        if line.startswith(name + " "):
-            return line.split(None, 1)[1]
-    raise AssertionError(f"no {name} in: {text}")
 
 
 def refused_start(d, path):
