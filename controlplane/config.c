@@ -2,6 +2,7 @@
 #include "controlplane/config.h"
 
 #include "common/num.h"
+#include "controlplane/domain/policy.h"
 
 static const char *const log_formats[] = { "text", "json", NULL };
 static const char *const log_levels[] = { "debug", "info", "warn", "error", NULL };
@@ -92,6 +93,9 @@ static const struct adv_config_row rows[] = {
                    "Attempts in a row without a new checkpoint that end the restarts."),
     ADV_CONFIG_INT(S, exclude_max_percent, "decide.exclude_max_percent", "percent", 0, 100, "25", RESTART,
                    "Most nodes of a cluster that one advice may exclude; one node always may be."),
+    ADV_CONFIG_LIST(S, trusted_reporters, "decide.trusted_reporters", "", RESTART,
+                    "Outside detectors (principals) whose evidence about nodes decides like that of our own sources "
+                    "(docs/detection.md); of all others it is shown only."),
     ADV_CONFIG_DURATION(S, retention_interval_ms, "retention.interval", 1000, 86400000, "1h", RESTART,
                         "How often what is too old is looked for."),
     ADV_CONFIG_DURATION(S, retention_excerpts_ms, "retention.excerpts", 0, 3153600000000, "30d", RESTART,
@@ -148,6 +152,8 @@ static int check(const void *values, struct adv_err *err)
     }
     if ((r = check_addresses("listen", &c->listen, 0, err)) < 0 ||
         (r = check_addresses("enrol.servers", &c->enrol_servers, 1, err)) < 0)
+        return r;
+    if ((r = policy_trust(&(struct policy) { 0 }, (const char *const *) c->trusted_reporters.items, c->trusted_reporters.n, err)) < 0)
         return r;
     if (c->silence_ms < 2 * c->heartbeat_ms) {
         (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "agent.silence_timeout: expected at least twice agent.heartbeat_interval");

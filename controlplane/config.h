@@ -51,6 +51,7 @@ struct advisord_config {
     int64_t max_restarts_limit;
     int64_t no_checkpoint_limit;
     int64_t exclude_max_percent;
+    struct adv_config_list trusted_reporters;
     int64_t retention_interval_ms;
     int64_t retention_excerpts_ms;
     int64_t retention_jobs_ms;

@@ -25,6 +25,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "controlplane/api/otlp.h"
+#include "controlplane/domain/nodefault.h"
 #include "controlplane/domain/pulse.h"
 #include "controlplane/sources/cursor.h"
 #include "controlplane/sources/http.h"
@@ -44,7 +45,12 @@
 #define SECRET_MAX      8192
 #define TARGETS_MAX     50000
 #define PARSE_AT_ONCE   2 /* of libuv's workers, which the store needs, too */
-#define EVIDENCE_MAX    12 /* of one attempt and source */
+/* Evidence of one attempt and source. Of faults that a decision may rest on there is room for more nodes than may be blamed; what
+ * one node has besides is told while there is plenty. All else is for people. */
+#define FAULTS_MAX      12
+#define FAULTS_PLENTY   6
+#define OTHERS_MAX      6
+#define TOLD_AGAIN_US   (30 * 1000000LL) /* less than the slack by which decisions take such times (nodefault.h) */
 #define LIMIT_MIN       10
 #define US              1000LL /* nanoseconds */
 
@@ -111,8 +117,13 @@ struct reading {
     bool more;
     struct log_work work;
     /* node logs */
-    uint64_t told[EVIDENCE_MAX]; /* rule and host */
-    size_t n_told;
+    struct node_told {
+        uint32_t rule, host; /* their hashes */
+        bool counts;
+        int64_t ts_us;       /* of the newest that was told */
+    } told[FAULTS_MAX + OTHERS_MAX];
+    size_t n_told, n_faults;
+    bool told_more; /* that there are more than these */
     /* measures */
     size_t most_series;
     bool holds;           /* the witness, as told last */
@@ -172,7 +183,7 @@ struct told {
     struct turn_event te;
     struct feed *f;
     char cluster[65], job_id[40], text[TELEMETRY_WHY_MAX], name[RESOURCE_NAME_MAX], by[SOURCE_NAME_MAX + 32], sha[ADV_SHA256_HEX_SIZE];
-    char host[64];
+    char host[64], rule[65], fault_class[32];
     const char *hosts[1];
 };
 
@@ -371,18 +382,35 @@ struct node_scan {
     const char *host;
 };
 
-/* One thing of a kind and host once. */
-static bool first_of(struct reading *r, const char *rule, const char *host)
-{
-    uint64_t h = ((uint64_t) adv_hash_bytes(rule, strlen(rule)) << 32) | adv_hash_bytes(host, strlen(host));
+enum telling { TELL_NOT, TELL, TELL_MORE };
 
-    for (size_t i = 0; i < r->n_told; i++)
-        if (r->told[i] == h)
-            return false;
-    if (r->n_told == EVIDENCE_MAX)
-        return false;
-    r->told[r->n_told++] = h;
-    return true;
+/* One thing of a kind and host once, and again when it goes on. @counts: a decision may rest on it, so that what is left out has to
+ * be known. */
+static enum telling worth_telling(struct reading *r, const char *rule, const char *host, bool counts, int64_t ts_us)
+{
+    uint32_t of_rule = adv_hash_bytes(rule, strlen(rule)), of_host = adv_hash_bytes(host, strlen(host));
+    bool host_told = false;
+
+    for (size_t i = 0; i < r->n_told; i++) {
+        struct node_told *t = &r->told[i];
+        host_told |= t->host == of_host && t->counts;
+        if (t->rule != of_rule || t->host != of_host)
+            continue;
+        if (ts_us - t->ts_us < TOLD_AGAIN_US)
+            return TELL_NOT;
+        t->ts_us = ts_us;
+        return TELL;
+    }
+    if (counts && r->n_faults == FAULTS_MAX) {
+        bool more = !host_told && !r->told_more;
+        r->told_more |= more;
+        return more ? TELL_MORE : TELL_NOT;
+    }
+    if (counts ? host_told && r->n_faults >= FAULTS_PLENTY : r->n_told - r->n_faults == OTHERS_MAX)
+        return TELL_NOT;
+    r->told[r->n_told++] = (struct node_told) { of_rule, of_host, counts, ts_us };
+    r->n_faults += counts;
+    return TELL;
 }
 
 static void on_node_finding(void *ctx, const struct watcher_finding *found)
@@ -391,13 +419,20 @@ static void on_node_finding(void *ctx, const struct watcher_finding *found)
     struct reading *r = ns->r;
     const struct watcher_rule *rule = found->rule;
     bool fault = found->type == WATCHER_SIGNATURE;
+    const char *fault_class = fault ? watcher_class_name(rule->fault_class) : "";
+    bool counts = fault && rule->retryable != WATCHER_RETRYABLE_NO && nodefault_class(fault_class);
+    enum telling how;
     struct told *n;
     char text[200];
 
-    if ((!fault && found->type != WATCHER_NOTICE) || !first_of(r, rule->id, ns->host))
+    if ((!fault && found->type != WATCHER_NOTICE) ||
+        (how = worth_telling(r, rule->id, ns->host, counts, ns->ts_us)) == TELL_NOT)
         return;
-    (void) snprintf(text, sizeof(text), "the log of node %s has %s (rule %s%s%s)", ns->host, fault ? "a fault" : "a notice", rule->id,
-                    fault ? ", class " : "", fault ? watcher_class_name(rule->fault_class) : "");
+    if (how == TELL_MORE)
+        (void) snprintf(text, sizeof(text), "the logs of more nodes have faults than are told");
+    else
+        (void) snprintf(text, sizeof(text), "the log of node %s has %s (rule %s%s%s)", ns->host, fault ? "a fault" : "a notice",
+                        rule->id, fault ? ", class " : "", fault_class);
     if (!(n = event_of(r->t, EV_REPORT_EVIDENCE, r->src->label, text)))
         return;
     (void) snprintf(n->name, sizeof(n->name), "clusters/%s/jobs/%s/attempts/%u", r->t->cluster, r->t->job_uid, r->t->index);
@@ -406,13 +441,20 @@ static void on_node_finding(void *ctx, const struct watcher_finding *found)
     n->hosts[0] = n->host;
     n->te.ev.u.evidence.attempt_name = n->name;
     n->te.ev.u.evidence.source = n->by;
-    n->te.ev.u.evidence.kind = "node-log";
+    n->te.ev.u.evidence.origin = EVIDENCE_OF_SOURCE;
+    n->te.ev.u.evidence.kind = how == TELL_MORE ? NODEFAULT_KIND_MORE : "node-log";
     n->te.ev.u.evidence.window_start_us = n->te.ev.u.evidence.window_end_us = n->te.ev.u.evidence.observe_us = ns->ts_us;
     n->te.ev.u.evidence.nodes = n->hosts;
-    n->te.ev.u.evidence.n_nodes = 1;
-    n->te.ev.u.evidence.weight_percent = fault ? 60 : 30;
+    n->te.ev.u.evidence.n_nodes = how == TELL_MORE ? 0 : 1;
+    n->te.ev.u.evidence.weight_percent = fault ? NODEFAULT_WEIGHT_MIN : 30;
     n->te.ev.u.evidence.summary = n->text;
     n->te.ev.u.evidence.excerpt_sha256 = n->sha;
+    if (how == TELL) {
+        (void) snprintf(n->rule, sizeof(n->rule), "%s", rule->id);
+        (void) snprintf(n->fault_class, sizeof(n->fault_class), "%s", rule->retryable == WATCHER_RETRYABLE_NO ? "" : fault_class);
+        n->te.ev.u.evidence.rule = n->rule;
+        n->te.ev.u.evidence.fault_class = n->fault_class;
+    }
     turn_submit(r->src->f->turn, &n->te);
 }
 

@@ -261,6 +261,8 @@ static void fleet_config_of(const struct advisord_config *c, struct fleet_config
     ret->policy.max_restarts_limit = (uint32_t) c->max_restarts_limit;
     ret->policy.no_checkpoint_limit = (uint32_t) c->no_checkpoint_limit;
     ret->policy.exclude_max_percent = (uint32_t) c->exclude_max_percent;
+    if (policy_trust(&ret->policy, (const char *const *) c->trusted_reporters.items, c->trusted_reporters.n, NULL) < 0)
+        ret->policy.trusted_reporters[0] = '\0'; /* never: it was checked with the configuration */
 }
 
 /* Written whole and renamed, so that a reader never sees half a number. */

@@ -66,7 +66,7 @@ static const struct command commands[] = {
       "It is a suspicion until the scheduler's state, or our own judgement, confirms it. RULE is your own name for what you\n"
       "saw. Without ATTEMPT the newest is meant." },
     { CMD_SIGNAL_EVIDENCE, "signal evidence", "CLUSTER/JOBID[/ATTEMPT] SOURCE KIND", 3, 3,
-      BIT(OPT_NODES) | BIT(OPT_RANKS) | BIT(OPT_EXCERPT) | BIT(OPT_WEIGHT) | BIT(OPT_START) | BIT(OPT_END) | BIT(OPT_AT),
+      BIT(OPT_CLASS) | BIT(OPT_NODES) | BIT(OPT_RANKS) | BIT(OPT_EXCERPT) | BIT(OPT_WEIGHT) | BIT(OPT_START) | BIT(OPT_END) | BIT(OPT_AT),
       "Report something that may explain it (role detector).", NULL },
     { CMD_SIGNAL_PROGRESS, "signal progress", "CLUSTER/JOBID[/ATTEMPT] STEP", 2, 2, BIT(OPT_AT),
       "Report that an attempt moves (role detector).", NULL },

@@ -143,6 +143,7 @@ static enum ctl_exit report_evidence(struct ctl *ctl, struct about *a)
     q.ranks = a->rank;
     q.n_ranks = a->n_ranks;
     q.weight_percent = (uint32_t) percent;
+    q.fault_class = ctl_text(ctl, OPT_CLASS);
     q.summary = ctl_text(ctl, OPT_EXCERPT);
     q.observe_time = a->at_or_null;
     CTL_ONE(ctl, SignalService, ReportEvidence, q, Advisor__V1__ReportEvidenceResponse,

@@ -69,13 +69,14 @@ int show_anomalies(const struct screen *s, Advisor__V1__Anomaly *const *v, size_
 
 int show_evidence_rows(const struct screen *s, Advisor__V1__Evidence *const *v, size_t n)
 {
-    static const char *const heads[] = { "SOURCE", "KIND", "WEIGHT", "NODES", "BY", "SUMMARY", NULL };
+    static const char *const heads[] = { "SOURCE", "KIND", "CLASS", "WEIGHT", "NODES", "BY", "SUMMARY", NULL };
     ADV_AUTO_DONE(table) tab;
 
     table_init(&tab, heads);
     for (size_t i = 0; i < n; i++) {
         table_cell(&tab, "%s", v[i]->source);
         table_cell(&tab, "%s", v[i]->kind);
+        table_cell(&tab, "%s", or_dash(v[i]->fault_class));
         table_cell(&tab, "%" PRIu32 "%%", v[i]->weight_percent);
         names_cell(&tab, v[i]->nodes, v[i]->n_nodes);
         table_cell(&tab, "%s", v[i]->reporter);

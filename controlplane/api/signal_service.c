@@ -244,7 +244,8 @@ static int take_evidence(const Advisor__V1__ReportEvidenceRequest *q, struct eve
         (r = check_nodes(q->nodes, q->n_nodes, err)) < 0 || (r = check_ranks(q->ranks, q->n_ranks, err)) < 0 ||
         (r = api_text("summary", q->summary, 0, API_REASON_MAX, err)) < 0 ||
         (r = api_text("excerpt_ref", q->excerpt_ref, 0, API_REASON_MAX, err)) < 0 ||
-        (r = check_hash(q->excerpt_sha256, err)) < 0 ||
+        (r = check_hash(q->excerpt_sha256, err)) < 0 || (r = check_class(q->fault_class, err)) < 0 ||
+        (r = api_word("rule", q->rule, 0, NAME_MAX_CHARS, "._-", err)) < 0 ||
         (r = api_time("window_start_time", q->window_start_time, &ev->u.evidence.window_start_us, err)) < 0 ||
         (r = api_time("window_end_time", q->window_end_time, &ev->u.evidence.window_end_us, err)) < 0 ||
         (r = api_time("observe_time", q->observe_time, &ev->u.evidence.observe_us, err)) < 0)
@@ -260,6 +261,8 @@ static int take_evidence(const Advisor__V1__ReportEvidenceRequest *q, struct eve
     ev->u.evidence.summary = q->summary;
     ev->u.evidence.excerpt_ref = q->excerpt_ref;
     ev->u.evidence.excerpt_sha256 = q->excerpt_sha256;
+    ev->u.evidence.fault_class = q->fault_class;
+    ev->u.evidence.rule = q->rule;
     return 0;
 }
 

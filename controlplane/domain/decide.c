@@ -4,6 +4,7 @@
 
 #include "controlplane/domain/decide.h"
 #include "controlplane/domain/entries.h"
+#include "controlplane/domain/nodefault.h"
 #include "controlplane/domain/pulse.h"
 
 #include <stdarg.h>
@@ -247,10 +248,10 @@ static bool same_signature_elsewhere(const struct attempt *a, const struct anoma
 }
 
 /* " after a storage fault", or " for an unknown reason". Into a buffer of its own: one call a sentence. */
-static const char *cause_words(const struct anomaly *an)
+static const char *cause_words(const char *fault_class)
 {
     static __thread char buf[96];
-    const char *s = an ? class_known_words(an->fault_class) : NULL;
+    const char *s = class_known_words(fault_class);
 
     (void) snprintf(buf, sizeof(buf), s ? " after %s" : " for an unknown reason", s);
     return buf;
@@ -268,7 +269,7 @@ static bool without(struct adv_hostlist *all, const char *text)
 }
 
 /* Union of the blamed nodes and what earlier advice of this job excluded on evidence; NULL when none. */
-static void exclusions(struct decision *d, const struct attempt *a, const struct anomaly *an)
+static void exclusions(struct decision *d, const struct attempt *a, const char *blamed)
 {
     ADV_AUTO(adv_hostlist) all = adv_hostlist_new(ATTEMPT_MAX_NODES);
     ADV_AUTO_DONE(adv_buf) text;
@@ -284,8 +285,8 @@ static void exclusions(struct decision *d, const struct attempt *a, const struct
         if (old && old->exclude_nodes && old->disposition == DISPOSITION_CONVERGED)
             d->oom |= nodes_add(all, old->exclude_nodes) < 0 || !without(all, old->people_nodes);
     }
-    if (an && an->nodes)
-        d->oom |= nodes_add(all, an->nodes) < 0;
+    if (blamed)
+        d->oom |= nodes_add(all, blamed) < 0;
     if (adv_hostlist_count(all) == 0)
         return;
     if (adv_hostlist_format(all, &text, NULL) < 0 || !(d->exclude_nodes = strdup(text.data)))
@@ -376,7 +377,7 @@ static uint32_t exclusion_cap(const struct attempt *a, const struct policy *p)
 }
 
 /* Brakes on RESTARTED; true when it may stand. */
-static bool restart_allowed(struct decision *d, const struct attempt *a, const struct anomaly *an,
+static bool restart_allowed(struct decision *d, const struct attempt *a, const struct anomaly *an, bool node_named,
                             const struct policy *p, uint32_t limit)
 {
     const struct job *j = a->job;
@@ -399,7 +400,7 @@ static bool restart_allowed(struct decision *d, const struct attempt *a, const s
         summary(d, "Left as it is: the limit of %u restart%s is used up.", limit, limit == 1 ? "" : "s");
         return false;
     }
-    if (an && !an->nodes && same_signature_elsewhere(a, an)) {
+    if (an && !node_named && same_signature_elsewhere(a, an)) {
         reason(d, "same_signature", an->rule, "An earlier attempt ended by the same signature (%s) and nothing was gained "
                                               "since.", an->rule);
         summary(d, "Left as it is: the same failure (%s) came back and no new checkpoint was reached.", an->rule);
@@ -438,7 +439,78 @@ static void evidence_reason(struct decision *d, const struct anomaly *an)
         reason(d, "scheduler_state", an->fault_class, "%s", str_or(an->status_reason));
 }
 
-static void decide_failed(struct decision *d, const struct attempt *a, const struct policy *p, int64_t now_us)
+/* What the program is, or how it was set up, is no matter of the node that it ran on: the brake for such a failure that comes again
+ * holds whatever a node's log has besides. */
+static bool of_program(const char *fault_class)
+{
+    static const char *const words[] = { "application_bug", "configuration", "gpu_memory", "host_memory" };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(words); i++)
+        if (adv_streq(str_or(fault_class), words[i]))
+            return true;
+    return false;
+}
+
+/* "12 s before the end" */
+static void when_words(const struct attempt *a, const struct evidence *e, char *buf, size_t size)
+{
+    int64_t end_us = a->end_unix ? a->end_unix * 1000000 : a->ms.end_observed_us;
+    int64_t at_us = e->window_start_us ? e->window_start_us : e->observe_us;
+    long long s = (long long) ((end_us - at_us) / 1000000);
+
+    if (!end_us || !job_state_terminal(a->state))
+        (void) snprintf(buf, size, "while it ran");
+    else
+        (void) snprintf(buf, size, "%lld s %s the end", s < 0 ? -s : s, s < 0 ? "after" : "before");
+}
+
+#define EVIDENCE_REASONS 3
+
+static bool share_a_node(struct decision *d, const char *a, const char *b)
+{
+    ADV_AUTO(adv_hostlist) x = adv_hostlist_new(ATTEMPT_MAX_NODES);
+    ADV_AUTO(adv_hostlist) y = adv_hostlist_new(ATTEMPT_MAX_NODES);
+    size_t before;
+
+    if (!x || !y || nodes_add(x, a) < 0 || nodes_add(y, b) < 0) {
+        d->oom = true;
+        return false;
+    }
+    before = adv_hostlist_count(x);
+    adv_hostlist_minus(x, y);
+    return adv_hostlist_count(x) < before;
+}
+
+/* Each piece of evidence by its uid, with where it comes from. @named is what the log itself names: beside that, evidence says
+ * the same or nothing. */
+static void node_reasons(struct decision *d, const struct attempt *a, const struct nodefault *nf, const char *named)
+{
+    for (uint32_t i = 0; i < nf->n_by && i < EVIDENCE_REASONS && !nf->shared; i++) {
+        const struct evidence *e = nf->by[i];
+        char how[128], more[48] = "";
+
+        if (e->origin == EVIDENCE_OF_PROVIDER)
+            (void) snprintf(how, sizeof(how), "confidence %u %%", e->weight_percent);
+        else {
+            char when[64];
+            when_words(a, e, when, sizeof(when));
+            (void) snprintf(how, sizeof(how), "weight %u %%, %s", e->weight_percent, when);
+        }
+        if (i + 1 == EVIDENCE_REASONS && nf->n_by > EVIDENCE_REASONS)
+            (void) snprintf(more, sizeof(more), "; %u more like it", nf->n_by - EVIDENCE_REASONS);
+        reason(d, !named                             ? "node_evidence" :
+                  share_a_node(d, e->nodes, named) ? "node_evidence_supports" :
+                                                     "node_evidence_beside",
+               e->uid, "%s of %s has %s on %s (%s%s%s, told by %s)%s.", str_or(e->kind), str_or(e->source),
+               class_words(e->fault_class), str_or(e->nodes), e->rule ? str_or(e->rule) : "", e->rule ? ", " : "", how,
+               str_or(e->reporter), more);
+    }
+    if (nf->shared)
+        reason(d, "node_evidence_shared", nf->by[0]->uid, "%u of the attempt's nodes have %s or the like by the evidence: %s, so none "
+               "is left out for it.", nf->n_nodes, class_words(nf->fault_class), nf->shared);
+}
+
+static void decide_failed(struct decision *d, const struct attempt *a, const struct policy *p, int64_t now_us, const struct nodefault *nf)
 {
     const struct anomaly *an = decide_best_anomaly(a);
     int64_t end_us = a->ms.end_observed_us;
@@ -446,6 +518,8 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
     bool known = an && an->rule && !(an->reported && adv_streq(str_or(an->fault_class), "unknown"));
     bool running = job_state_running(a->state);
     uint32_t limit = job_limit(a->job, p);
+    const char *blamed = an ? an->nodes : NULL;
+    bool by_node = false; /* the evidence is what blames one */
     char end[96];
 
     end_words(a, end, sizeof(end));
@@ -477,7 +551,13 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
                 class_words(an->fault_class), an->rule);
         return;
     }
-    if (!known) {
+    if (nf->n_by > 0 && (running || nodefault_may_explain(a)) && !(an && an->retryable == RETRYABLE_NO)) {
+        by_node = !blamed && nf->nodes;
+        node_reasons(d, a, nf, blamed);
+    }
+    if (by_node)
+        blamed = nf->nodes;
+    if (!known && !(by_node && !running)) {
         /* nobody said why: a program that dies at the start is its owner's; one that worked may be tried once more */
         bool blind = a->steps_seen == 0;
         int64_t ran_us = a->start_unix && a->end_unix > a->start_unix ? (a->end_unix - a->start_unix) * 1000000 : 0;
@@ -505,16 +585,16 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
         summary(d, "Left %s: it ended too long ago to be set in motion now.", job_state_name(a->state));
         return;
     }
-    if (!running && !(an && an->nodes) && now_us < end_us + p->shared_cause_window_us)
+    if (!running && !blamed && now_us < end_us + p->shared_cause_window_us)
         d->not_before_us = end_us + p->shared_cause_window_us;
-    if (!restart_allowed(d, a, an, p, limit)) {
+    if (!restart_allowed(d, a, an, blamed && !(by_node && an && of_program(an->fault_class)), p, limit)) {
         no_action(d);
         d->not_before_us = 0;
         return;
     }
     d->desired = DESIRED_RESTARTED;
     d->may_interrupt = running;
-    exclusions(d, a, an);
+    exclusions(d, a, blamed);
     if (d->exclude_nodes && count_hosts(d, d->exclude_nodes) > exclusion_cap(a, p)) {
         reason(d, "too_many_nodes", d->exclude_nodes,
                "The evidence points at %u nodes, more than the %u that may be excluded: a shared cause is likelier.",
@@ -531,11 +611,12 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
         no_action(d);
         return;
     }
+    const char *cause = cause_words(by_node ? nf->fault_class : an ? an->fault_class : NULL);
     if (d->exclude_nodes) {
         summary(d, "Restart without %s: attempt %u %s%s%s%s.", d->exclude_nodes, a->index, end,
-                cause_words(an), an && an->nodes ? " on " : "", an ? str_or(an->nodes) : "");
+                cause, blamed ? " on " : "", str_or(blamed));
     } else {
-        summary(d, "Restart on any nodes: attempt %u %s%s, and no node is to blame.", a->index, end, cause_words(an));
+        summary(d, "Restart on any nodes: attempt %u %s%s, and no node is to blame.", a->index, end, cause);
     }
 }
 
@@ -621,9 +702,13 @@ void decide_attempt(const struct attempt *a, const struct policy *p, int64_t now
     *ret = (struct decision) { 0 };
     if (job_state_running(a->state) && !decide_best_anomaly(a))
         decide_going_on(ret);
-    else if (job_state_failed(a->state) || job_state_running(a->state))
-        decide_failed(ret, a, p, now_us);
-    else
+    else if (job_state_failed(a->state) || job_state_running(a->state)) {
+        struct nodefault nf;
+        nodefault_find(a, p, now_us, &nf);
+        ret->oom |= nf.oom;
+        decide_failed(ret, a, p, now_us, &nf);
+        nodefault_done(&nf);
+    } else
         decide_unfailed(ret, a);
     if (!ret->not_before_us)
         set_actionability(ret, a);

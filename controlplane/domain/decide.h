@@ -18,8 +18,12 @@
  *  failed             none; progress seen or ran long enough     RESTARTED   after fallback_delay + window, once
  *  failed             none; died at the start                    NO_ACTION   after fallback_delay
  *  failed             any, ended longer ago than advice is valid NO_ACTION   at once
- *  running            confirmed by grace                         RESTARTED   (may_interrupt)
+ *  failed             no rule's, or retryable and no node blamed; RESTARTED  after log_settle, without them
+ *                     but evidence blames some (nodefault.h)
+ *  running            confirmed by grace                         RESTARTED   (may_interrupt), without nodes that evidence blames
  *  running            none (withdrawn by progress)               NO_ACTION   at once
+ * Evidence about nodes changes which nodes are left out, how long is waited, and whether an end that nothing else explains is known;
+ * where the log names nodes itself it is told beside them. It never changes what is not retryable, was wanted, or was finished.
  * Nodes that people exclude (exclusions) are left out by every RESTARTED besides those that the evidence blames.
  * RESTARTED falls back to NO_ACTION on: too few nodes left, more exclusions than an agent takes, restart limit, same signature again on other nodes without a new checkpoint,
  * no new checkpoint in N attempts, not requeueable, not a batch job. */

@@ -361,6 +361,8 @@ struct event {
             size_t n_ranks;
             uint32_t weight_percent;
             const char *summary, *excerpt_ref, *excerpt_sha256;
+            const char *fault_class, *rule; /* NULL or "": none */
+            enum evidence_origin origin;
             int64_t observe_us; /* 0: now */
             char ret_uid[32];
         } evidence;

@@ -3,6 +3,7 @@
  * attempt's one advice. Everything that waits has one number, `judge_at_us`; EV_TICK looks at it. */
 
 #include "controlplane/domain/internal.h"
+#include "controlplane/domain/nodefault.h"
 
 #include <stdio.h>
 #include <utlist.h>
@@ -460,6 +461,21 @@ void fleet_decide_and_put(struct fleet *f, struct intents *in, struct attempt *a
     decision_done(&d);
 }
 
+/* Its log is read in full and says nothing, but that of one of its nodes does. */
+static bool explained_by_node(struct intents *in, const struct attempt *a, const struct policy *p, int64_t now_us)
+{
+    struct nodefault nf;
+    bool r;
+
+    if (!attempt_log_whole(a) || !nodefault_may_explain(a))
+        return false;
+    nodefault_find(a, p, now_us, &nf);
+    in->oom |= nf.oom;
+    r = nf.nodes != NULL;
+    nodefault_done(&nf);
+    return r;
+}
+
 static void judge_failed(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
     const struct anomaly *best = decide_best_anomaly(a);
@@ -467,6 +483,8 @@ static void judge_failed(struct fleet *f, struct intents *in, struct attempt *a,
     int64_t since_us = a->ms.end_observed_us > c->agent_state_us ? a->ms.end_observed_us : c->agent_state_us;
     int64_t wait_us = since_us + f->cfg.policy.fallback_delay_us; /* nothing was heard while the agent was away */
 
+    if (!best && explained_by_node(in, a, &f->cfg.policy, ev->now_us) && a->ms.end_observed_us >= c->agent_state_us)
+        wait_us = a->ms.end_observed_us + f->cfg.policy.log_settle_us;
     /* what only somebody outside says waits for the log, too. A log that is LOST now may be found a moment later: its file
      * may just have been made */
     if ((!best || best->reported) && f->cfg.log_detection && ev->now_us < wait_us) {

@@ -575,6 +575,8 @@ void evidence_free(struct evidence *e)
     free(e->excerpt_sha256);
     free(e->reporter);
     free(e->request_id);
+    free(e->fault_class);
+    free(e->rule);
     free(e);
 }
 

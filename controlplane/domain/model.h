@@ -302,7 +302,15 @@ struct anomaly {
     struct anomaly *prev, *next; /* attempt's list */
 };
 
-/* What somebody outside observed and what may explain an anomaly. At most ATTEMPT_MAX_EVIDENCE each attempt. */
+/* Who a piece of evidence is from, as far as it matters for belief. Stored: never reuse a number. */
+enum evidence_origin {
+    EVIDENCE_OF_OUTSIDE = 0,  /* a detector, or the watcher's notices */
+    EVIDENCE_OF_SOURCE = 1,   /* what our own sources read in node logs */
+    EVIDENCE_OF_PROVIDER = 2, /* an attribution that we asked for; its weight is its confidence */
+};
+
+/* What somebody observed and what may explain an anomaly. At most ATTEMPT_MAX_EVIDENCE each attempt. nodefault.h says when a
+ * decision rests on it. */
 struct evidence {
     char *uid;
     struct attempt *attempt; /* owner */
@@ -320,6 +328,10 @@ struct evidence {
     int64_t observe_us;
     int64_t record_us;
     char *request_id; /* of the call that made it */
+    char *fault_class; /* of the fault that it shows; NULL: it shows none */
+    char *rule;        /* by which that was found */
+    enum evidence_origin origin;
+    bool late;         /* from outside, when the attempt was judged or past: kept, and no decision counts it */
     uint64_t revision;
     bool dirty;
     struct evidence *prev, *next; /* attempt's list, oldest first */

@@ -24,6 +24,27 @@ void policy_defaults(struct policy *ret)
     };
 }
 
+int policy_trust(struct policy *p, const char *const *names, size_t n, struct adv_err *err)
+{
+    char all[POLICY_TRUSTED_SIZE] = "";
+    size_t len = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        size_t l = strlen(names[i]);
+        if (!l || strchr(names[i], '\n') || len + l + 2 > sizeof(all)) {
+            (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "decide.trusted_reporters: expected principals, at most %d bytes of them",
+                               POLICY_TRUSTED_SIZE - 1);
+            return adv_err_field(err, "decide.trusted_reporters");
+        }
+        memcpy(all + len, names[i], l);
+        len += l;
+        all[len++] = '\n';
+        all[len] = '\0';
+    }
+    memcpy(p->trusted_reporters, all, sizeof(all));
+    return 0;
+}
+
 struct lowering {
     enum adv_mode mode;
     char **reasons;

@@ -6,6 +6,8 @@
 
 #include "controlplane/domain/model.h"
 
+#define POLICY_TRUSTED_SIZE 2048
+
 /* Tunables of judgement; filled from the configuration. */
 struct policy {
     int64_t log_settle_us;          /* after an end state, wait this long for log lines still on their way */
@@ -20,10 +22,17 @@ struct policy {
     uint32_t max_restarts_limit;    /* a job may not ask for more */
     uint32_t no_checkpoint_limit;   /* attempts in a row without a new checkpoint */
     uint32_t exclude_max_percent;   /* of the cluster's nodes, at least one */
+    uint32_t attribution_min_percent; /* confidence from which a provider's attribution counts as evidence; 0: never */
+    /* Principals whose evidence about nodes counts like that of our own sources, one a line. By value: it is copied about. */
+    char trusted_reporters[POLICY_TRUSTED_SIZE];
 };
 
 /* DESIGN's defaults. */
 void policy_defaults(struct policy *ret);
+
+/* Puts @names (principals) into @p's trusted_reporters. Errors: -ADV_INVALID_ARGUMENT (too many, too long, a line break), field
+ * "decide.trusted_reporters"; @p is as it was. */
+adv_must_check int policy_trust(struct policy *p, const char *const *names, size_t n, struct adv_err *err);
 
 /* The lowest of cluster mode, agent ceiling, what is known of the store's epoch, the job's opt-in and identity.
  * Appends up to @cap sentences (heap copies, caller frees) saying what lowered it, lowest first. */

@@ -6,10 +6,13 @@
  * only nodes that the reporter names and the attempt uses are blamed. One detector cannot change what another, or the
  * watcher, has said. What comes when the attempt is over and judged is kept and told, and no judgement counts it.
  *
+ * Evidence is kept and shown; which of it a decision rests on is said in nodefault.h.
+ *
  * Reported progress takes suspicions back; it does not make the log's silence mean something: only a log that showed
  * progress itself is missed when it falls silent. */
 
 #include "controlplane/domain/internal.h"
+#include "controlplane/domain/nodefault.h"
 
 #include <stdio.h>
 #include <utlist.h>
@@ -210,6 +213,44 @@ int fleet_apply_report_anomaly(struct fleet *f, struct intents *in, struct clust
     return 0;
 }
 
+/* Of an attempt that runs it counts when that ends; of one that is judged it changes what is not yet under way, as a line that
+ * comes late does. */
+static void look_again(struct fleet *f, const struct evidence *e, const struct event *ev)
+{
+    bool more = e->origin == EVIDENCE_OF_SOURCE && adv_streq(str_or(e->kind), NODEFAULT_KIND_MORE);
+
+    if ((more || nodefault_believed(e, &f->cfg.policy)) && job_state_failed(e->attempt->state) && fleet_is_last(e->attempt))
+        fleet_judge_by(f, e->attempt, ev->now_us + f->cfg.policy.log_settle_us);
+}
+
+/* The same of the same nodes by one of our sources, which reads again after a restart, or tells that it goes on. */
+static struct evidence *told_before(const struct attempt *a, const struct event *ev, const char *nodes)
+{
+    struct evidence *e;
+
+    if (ev->u.evidence.origin != EVIDENCE_OF_SOURCE)
+        return NULL;
+    DL_FOREACH (a->evidence, e)
+        if (e->origin == EVIDENCE_OF_SOURCE && adv_streq(str_or(e->source), str_or(ev->u.evidence.source)) &&
+            adv_streq(str_or(e->kind), str_or(ev->u.evidence.kind)) && adv_streq(str_or(e->rule), str_or(ev->u.evidence.rule)) &&
+            adv_streq(str_or(e->fault_class), str_or(ev->u.evidence.fault_class)) && adv_streq(str_or(e->nodes), str_or(nodes)))
+            return e;
+    return NULL;
+}
+
+static void goes_on(struct fleet *f, struct intents *in, struct evidence *e, int64_t from_us, int64_t to_us, struct event *ev)
+{
+    (void) snprintf(ev->u.evidence.ret_uid, sizeof(ev->u.evidence.ret_uid), "%s", e->uid);
+    if (from_us >= e->window_start_us && to_us <= e->window_end_us)
+        return;
+    if (from_us < e->window_start_us)
+        e->window_start_us = e->observe_us = from_us;
+    if (to_us > e->window_end_us)
+        e->window_end_us = to_us;
+    fleet_touch(in, RESOURCE_EVIDENCE, e, e->attempt->job->cluster);
+    look_again(f, e, ev);
+}
+
 int fleet_apply_report_evidence(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev, struct adv_err *err)
 {
     int64_t observe_us = ev->u.evidence.observe_us, from_us = ev->u.evidence.window_start_us,
@@ -228,6 +269,12 @@ int fleet_apply_report_evidence(struct fleet *f, struct intents *in, struct clus
                                   "window_end_time: before its start, or in the future");
         return adv_err_field(err, "window_end_time");
     }
+    named = fleet_named_nodes(in, ev->u.evidence.nodes, ev->u.evidence.n_nodes);
+    nodes = named ? fleet_own_nodes(in, a, named) : NULL;
+    if ((e = told_before(a, ev, nodes))) {
+        goes_on(f, in, e, from_us, to_us, ev);
+        return 0;
+    }
     if (a->n_evidence >= ATTEMPT_MAX_EVIDENCE)
         return adv_err_set_reason(err, ADV_RESOURCE_EXHAUSTED, "EVIDENCE_LIMIT", "attempt %u of job %.40s has %d pieces of evidence",
                                   a->index, a->job->job_id, ATTEMPT_MAX_EVIDENCE);
@@ -235,8 +282,6 @@ int fleet_apply_report_evidence(struct fleet *f, struct intents *in, struct clus
         in->oom = true;
         return 0;
     }
-    named = fleet_named_nodes(in, ev->u.evidence.nodes, ev->u.evidence.n_nodes);
-    nodes = named ? fleet_own_nodes(in, a, named) : NULL;
     ranks = joined(in, ev->u.evidence.ranks, ev->u.evidence.n_ranks);
     e->attempt = a;
     fleet_mint_uid(f, ev->now_us, ev->u.evidence.ret_uid);
@@ -255,12 +300,17 @@ int fleet_apply_report_evidence(struct fleet *f, struct intents *in, struct clus
     e->weight_percent = ev->u.evidence.weight_percent;
     e->observe_us = observe_us;
     e->record_us = ev->now_us;
+    (void) str_set(in, &e->fault_class, ev->u.evidence.fault_class);
+    (void) str_set(in, &e->rule, ev->u.evidence.rule);
+    e->origin = ev->u.evidence.origin;
+    e->late = e->origin == EVIDENCE_OF_OUTSIDE && fleet_too_late(a);
     DL_APPEND(a->evidence, e);
     a->n_evidence++;
     fleet_touch(in, RESOURCE_EVIDENCE, e, c);
     fleet_evidence_witness(f, in, a, e, ev);
     fleet_audit(in, c, ev, observe_us, "signal.evidence", attempt_resource_name(a, name), "%s %s%s%s, excerpt %s", e->source,
                 e->kind, e->nodes ? " about " : "", str_or(e->nodes), e->excerpt_sha256 ? e->excerpt_sha256 : "none");
+    look_again(f, e, ev);
     return 0;
 }
 

@@ -147,5 +147,7 @@ Advisor__V1__Evidence *shape_evidence(struct adv_arena *ar, const struct evidenc
     m->observe_time = shape_time_us(ar, e->observe_us);
     m->record_time = shape_time_us(ar, e->record_us);
     m->revision = e->revision;
+    m->fault_class = text(e->fault_class);
+    m->rule = text(e->rule);
     return adv_arena_exhausted(ar) ? NULL : m;
 }

@@ -223,6 +223,10 @@ static const struct field evidence_fields[] = {
     F(14, F_I64, evidence, record_us),
     F(15, F_STR, evidence, request_id),
     F(16, F_U64, evidence, revision),
+    F(17, F_STR, evidence, fault_class),
+    F(18, F_STR, evidence, rule),
+    F(19, F_ENUM, evidence, origin),
+    F(20, F_BOOL, evidence, late),
 };
 
 #define ENTRY(type) F(1, F_STR, type, e.uid), F(2, F_STR, type, e.request_id), F(3, F_U64, type, e.revision)

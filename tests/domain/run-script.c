@@ -6,7 +6,7 @@
  *
  * A script line is:   AT VERB ARGS...   with AT like 12.5 (seconds), or # for a comment. Words are key=value; a value
  * with blanks is in single quotes. Between lines EV_TICK runs at each deadline. Verbs:
- *   config key=SECONDS... [jobs=N]    before the first event; jobs: how many are kept
+ *   config key=SECONDS... [jobs=N] [trust=PRINCIPAL] [confidence=PERCENT]    before the first event; jobs: how many are kept
  *   create CLUSTER | mode CLUSTER MODE
  *   hello CLUSTER instance= journal= ceiling= [process=] [epoch=T.C] [persistent=0] [resume=1|2]     2: as it was when the agent went
  *   gone CLUSTER instance= | take CLUSTER instance= journal= [ceiling=] [persistent=0] | report CLUSTER instance= ceiling=
@@ -32,6 +32,7 @@
  *   age CLUSTER [excerpts=AT] [jobs=AT] [limit=] | cut CLUSTER SEQ | forget CLUSTER USER [limit=]
  *   report-anomaly CLUSTER JOB/N rule= [by=] [kind=hang] [class=] [retryable=] [nodes=] [excerpt=] [at=SECONDS]
  *   report-evidence CLUSTER JOB/N [source=] [what=] [nodes=] [weight=] [from=SECONDS] [to=SECONDS] [at=SECONDS]
+ *         [class=] [rule=] [origin=1|2]        1: of our own sources, 2: of a provider
  *   report-progress CLUSTER JOB/N progress|checkpoint|resumed STEP [at=SECONDS]
  *   approve|reject CLUSTER JOB/N gen= [reason=]
  *   verdict CLUSTER JOB/N right|wrong gen= [why=]
@@ -233,8 +234,9 @@ static void print_object(enum resource_kind kind, const void *o)
     }
     case RESOURCE_EVIDENCE: {
         const struct evidence *e = o;
-        print("  evidence %s/%u %s %s%s%s\n", e->attempt->job->job_id, e->attempt->index, str_or(e->source), str_or(e->kind),
-              e->nodes ? " nodes=" : "", str_or(e->nodes));
+        print("  evidence %s/%u %s %s%s%s%s%s%s\n", e->attempt->job->job_id, e->attempt->index, str_or(e->source), str_or(e->kind),
+              e->nodes ? " nodes=" : "", str_or(e->nodes), e->fault_class ? " class=" : "", str_or(e->fault_class),
+              e->late ? " late" : "");
         break;
     }
     case RESOURCE_CHECKPOINT: {
@@ -592,6 +594,9 @@ static void do_report_evidence(struct event *ev)
     ev->u.evidence.window_start_us = num("from", 0) * 1000000;
     ev->u.evidence.window_end_us = num("to", 0) * 1000000;
     ev->u.evidence.observe_us = num("at", 0) * 1000000;
+    ev->u.evidence.fault_class = get("class", "");
+    ev->u.evidence.rule = get("rule", "");
+    ev->u.evidence.origin = (enum evidence_origin) num("origin", EVIDENCE_OF_OUTSIDE);
     ev->u.evidence.nodes = names;
     ev->u.evidence.n_nodes = named(hl, names);
     apply(ev);
@@ -747,6 +752,12 @@ static void do_config(void)
         if (get(keys[i].key, NULL))
             *keys[i].us = (int64_t) (strtod(get(keys[i].key, "0"), NULL) * 1e6);
     config.max_jobs = (uint32_t) num("jobs", config.max_jobs);
+    config.policy.attribution_min_percent = (uint32_t) num("confidence", config.policy.attribution_min_percent);
+    if (*get("trust", "")) {
+        const char *name = get("trust", "");
+        if (policy_trust(&config.policy, &name, 1, NULL) < 0)
+            die("not a principal");
+    }
     fleet->cfg = config;
 }
 

@@ -41,7 +41,7 @@ sources:
       host_field: host
 """)
 d = advstack.Advisord(**{"sources.file": conf, "detect.log_settle": "50ms", "detect.fallback_delay": "3s",
-                         "decide.advice_valid": "600s", "agent.silence_timeout": "30s"})
+                         "decide.advice_valid": "600s", "decide.shared_cause_window": "60s", "agent.silence_timeout": "30s"})
 
 
 def telemetry(c, job="1", state=None, reason="its file is on a disk of another host"):
@@ -145,6 +145,52 @@ def node_logs_are_evidence_of_their_node_and_time_and_never_job_output():
     assert len(ev) == 1 and list(ev[0].nodes) == ["k2"] and ev[0].kind == "node-log", ev
     assert ev[0].source == "logs (victorialogs)" and "xid" in ev[0].summary and ev[0].window_start_time.seconds, ev
     assert not c.timeline("1").anomalies and xid not in ev[0].summary, c.timeline("1")
+    c.close()
+
+
+def fails(c, job="1"):
+    now = int(time.time())
+    c.job(job, "FAILED", exit_code=1, start_unix=now - 30, end_unix=now, nodes=attempt(c, job).nodes and ",".join(attempt(c, job).nodes))
+
+
+@case
+def what_a_nodes_log_has_about_the_end_decides_which_node_is_left_out():
+    xid = "NVRM: Xid (PCI:0000:1a:00): 79, pid=10, GPU has fallen off the bus."
+    c = advsources.beating(advstack.FakeCluster(api, d, "blamed", api.MODE_ACT, nodes=[f"m{i}" for i in range(1, 9)]))
+    runs(c, nodes="m[1-4]")
+    telemetry(c, state=api.TELEMETRY_STATE_COMPLETE, reason="")
+    vl.put([xid, "NVRM: Xid (PCI:0000:1a:00): 13, pid=10, Graphics SM Warp Exception"], job="kernel", host="m2.example.org")
+    ev = wait_for("the evidence", lambda: [e for e in c.timeline("1").evidence if e.fault_class == "gpu_hardware"], 30)[0]
+    assert ev.rule == "xid-gpu-hardware" and ev.weight_percent == 60 and ev.reporter == "sources", ev
+    began = time.monotonic()
+    fails(c)
+    ad = wait_for("the advice", lambda: c.advice("1"), 60)
+    assert time.monotonic() - began < 60, "it names a node: no shared cause is waited for"
+    assert ad.desired_state == api.DESIRED_STATE_RESTARTED and list(ad.exclude_nodes) == ["m2"], ad
+    why = [r for r in ad.reasons if r.code == "node_evidence"]
+    assert len(why) == 1 and list(why[0].params) == [ev.uid], ad.reasons
+    assert "xid-gpu-hardware" in why[0].sentence and "logs (victorialogs)" in why[0].sentence and "60 %" in why[0].sentence, why
+    c.close()
+
+
+@case
+def what_most_nodes_logs_have_names_nobody():
+    xid = "NVRM: Xid (PCI:0000:1a:00): 79, pid=10, GPU has fallen off the bus."
+    names = [f"w{i}" for i in range(1, 41)]
+    c = advsources.beating(advstack.FakeCluster(api, d, "shared", api.MODE_ACT, nodes=names))
+    runs(c, nodes="w[1-40]")
+    telemetry(c, state=api.TELEMETRY_STATE_COMPLETE, reason="")
+    for n in names[:20]:
+        vl.put([xid, xid], job="kernel", host=n)
+    wait_for("that there is more than is told", lambda: [e for e in c.timeline("1").evidence if e.kind == "node-log-more"], 60)
+    ev = list(c.timeline("1").evidence)
+    assert 12 <= len(ev) <= 14, ev  # bounded, and enough to know that they are many
+    c.log("1", b"RuntimeError: NCCL communicator was aborted on rank 3.\n")
+    wait_for("the suspicion", lambda: c.timeline("1").anomalies, 30)
+    fails(c)
+    ad = wait_for("the advice", lambda: c.advice("1"), 120)
+    assert ad.desired_state == api.DESIRED_STATE_RESTARTED and not ad.exclude_nodes, ad
+    assert [r for r in ad.reasons if r.code == "node_evidence_shared"], ad.reasons
     c.close()
 
 

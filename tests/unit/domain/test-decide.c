@@ -7,6 +7,7 @@
 #include <utlist.h>
 
 #include "controlplane/domain/fleet.h"
+#include "controlplane/domain/nodefault.h"
 
 #define CASES       120000
 #define FLEET_CASES 3000
@@ -41,8 +42,9 @@ struct world {
     struct job j;
     struct attempt attempts[5], *index[5];
     struct anomaly anomalies[5][ATTEMPT_MAX_ANOMALIES + 1];
+    struct evidence evidence[6];
     struct advice advice[5];
-    char lists[64][128];
+    char lists[80][128];
     size_t n_lists;
     struct policy p;
     int64_t now_us;
@@ -87,6 +89,26 @@ static void random_anomaly(struct world *w, struct attempt *a, struct anomaly *a
     a->n_anomalies++;
 }
 
+static const char *const evidence_classes[] = { "gpu_hardware", "node_failure", "network_fabric", "storage", "application_bug", NULL };
+
+static void random_evidence(struct world *w, struct attempt *a, struct evidence *e, uint32_t from, uint32_t to)
+{
+    *e = (struct evidence) { .attempt = a,
+                             .uid = word(rules[a->n_evidence]),
+                             .source = word(chance(50) ? "logs" : "dcgm"),
+                             .kind = word(chance(95) ? "node-log" : NODEFAULT_KIND_MORE),
+                             .reporter = word(chance(50) ? "detector:x" : "detector:y"),
+                             .fault_class = word(evidence_classes[rnd(ADV_ARRAY_LEN(evidence_classes))]),
+                             .origin = (enum evidence_origin) rnd(3),
+                             .late = chance(10),
+                             .weight_percent = 50 + 10 * rnd(3),
+                             .observe_us = w->now_us - (int64_t) rnd(3) * rnd(2000) * 1000000 };
+    if (chance(90))
+        e->nodes = some_nodes(w, from, to, chance(70) ? 1 : 4);
+    DL_APPEND(a->evidence, e);
+    a->n_evidence++;
+}
+
 static void make_world(struct world *w, uint64_t n)
 {
     uint32_t last;
@@ -99,6 +121,8 @@ static void make_world(struct world *w, uint64_t n)
     w->now_us = 1000000LL * 1000000;
     policy_defaults(&w->p);
     w->p.exclude_max_percent = rnd(101);
+    w->p.attribution_min_percent = rnd(3) * 30;
+    (void) snprintf(w->p.trusted_reporters, sizeof(w->p.trusted_reporters), "detector:x\n");
     w->c = (struct cluster) { .name = word("a"), .mode = (enum adv_mode) (1 + rnd(4)), .ceiling = (enum adv_mode) rnd(5),
                               .agent_state = AGENT_CONNECTED, .journal_persistent = chance(90) };
     for (int i = 0; i < NODES; i++) {
@@ -123,6 +147,10 @@ static void make_world(struct world *w, uint64_t n)
         a->nodes = some_nodes(w, from, to, NODES);
         for (uint32_t k = rnd(ATTEMPT_MAX_ANOMALIES); k > 0; k--)
             random_anomaly(w, a, &w->anomalies[i][k], from, to);
+        if (i == last && chance(30))
+            a->last_progress_us = w->now_us - (int64_t) rnd(300) * 1000000;
+        for (uint32_t k = i == last && chance(60) ? rnd(ADV_ARRAY_LEN(w->evidence)) : 0; k > 0; k--)
+            random_evidence(w, a, &w->evidence[k], from, to);
         if (i < last && chance(40)) {
             w->advice[i] = (struct advice) { .attempt = a, .desired = DESIRED_RESTARTED,
                                              .exclude_nodes = some_nodes(w, from, to, 3),
@@ -170,6 +198,50 @@ static void shuffle(struct attempt *a)
         DL_APPEND(a->anomalies, v[i]);
         v[i] = v[--n];
     }
+    struct evidence *ev[ATTEMPT_MAX_EVIDENCE], *e;
+    DL_FOREACH (a->evidence, e)
+        ev[n++] = e;
+    a->evidence = NULL;
+    while (n) {
+        size_t i = rnd((uint32_t) n);
+        DL_APPEND(a->evidence, ev[i]);
+        ev[i] = ev[--n];
+    }
+}
+
+static bool on_purpose(const struct anomaly *an)
+{
+    return adv_streq(an->fault_class, "user_cancel") || adv_streq(an->fault_class, "time_limit") ||
+           adv_streq(an->fault_class, "preemption");
+}
+
+/* Evidence about nodes says who is left out of a restart, and may explain an end that nothing else explains; what people or programs
+ * are the cause of it leaves as it is, and nodes that the log names, too. True: it made a difference. */
+static bool check_evidence(struct world *w, struct attempt *a, const struct decision *d, uint64_t n)
+{
+    const struct anomaly *best = decide_best_anomaly(a);
+    struct evidence *kept = a->evidence, *e;
+    struct decision without;
+    bool counts = false, differs;
+
+    DL_FOREACH (a->evidence, e)
+        counts |= nodefault_believed(e, &w->p);
+    a->evidence = NULL;
+    decide_attempt(a, &w->p, w->now_us, &without);
+    a->evidence = kept;
+    differs = d->desired != without.desired || d->not_before_us != without.not_before_us ||
+              !adv_streq(str_or(d->exclude_nodes), str_or(without.exclude_nodes));
+    cr_assert(!differs || counts, "case %zu: evidence that nobody believes counts", (size_t) n);
+    if (!job_state_failed(a->state) && !job_state_running(a->state))
+        cr_assert(same_decision(d, &without), "case %zu: %s", (size_t) n, job_state_name(a->state));
+    if (a->finished_us || (best && (best->retryable == RETRYABLE_NO || on_purpose(best))))
+        cr_assert(same_decision(d, &without), "case %zu: \"%s\", \"%s\"", (size_t) n, d->summary, without.summary);
+    if (best && best->nodes)
+        cr_assert_not(differs, "case %zu: \"%s\", \"%s\"", (size_t) n, d->summary, without.summary);
+    if (d->desired == DESIRED_NO_ACTION && without.desired == DESIRED_RESTARTED) /* without those nodes it could not run */
+        cr_assert(strstr(d->summary, "too few are left"), "case %zu: \"%s\"", (size_t) n, d->summary);
+    decision_done(&without);
+    return differs;
 }
 
 static void check_exclusions(const struct world *w, const struct attempt *a, const struct decision *d, uint64_t n)
@@ -178,6 +250,7 @@ static void check_exclusions(const struct world *w, const struct attempt *a, con
     ADV_AUTO(adv_hostlist) out = adv_hostlist_new(1000);
     uint32_t cap = NODES * w->p.exclude_max_percent / 100;
     const struct anomaly *an;
+    const struct evidence *e;
 
     if (!d->exclude_nodes)
         return;
@@ -188,22 +261,19 @@ static void check_exclusions(const struct world *w, const struct attempt *a, con
     for (uint32_t i = 0; i < a->index; i++)
         if (w->index[i]->advice && w->index[i]->advice->disposition == DISPOSITION_CONVERGED)
             cr_assert_eq(adv_hostlist_parse(allowed, str_or(w->index[i]->advice->exclude_nodes), NULL), 0);
+    DL_FOREACH (a->evidence, e)
+        if (nodefault_believed(e, &w->p))
+            cr_assert_eq(adv_hostlist_parse(allowed, e->nodes, NULL), 0);
     cr_assert_eq(adv_hostlist_parse(out, d->exclude_nodes, NULL), 0);
     cr_assert_leq(adv_hostlist_count(out), cap ? cap : 1, "case %zu: %s of at most %u", (size_t) n, d->exclude_nodes, cap);
     adv_hostlist_minus(out, allowed);
     cr_assert_eq(adv_hostlist_count(out), 0, "case %zu: nobody blamed some of %s", (size_t) n, d->exclude_nodes);
 }
 
-static bool on_purpose(const struct anomaly *an)
-{
-    return adv_streq(an->fault_class, "user_cancel") || adv_streq(an->fault_class, "time_limit") ||
-           adv_streq(an->fault_class, "preemption");
-}
-
 Test(decide, properties, .timeout = 300)
 {
     struct world *w = calloc(1, sizeof(*w));
-    unsigned restarted = 0, excluded = 0, waited = 0;
+    unsigned restarted = 0, excluded = 0, waited = 0, by_evidence = 0;
 
     for (uint64_t n = 0; n < CASES; n++) {
         struct decision d, again;
@@ -232,6 +302,7 @@ Test(decide, properties, .timeout = 300)
         excluded += d.exclude_nodes != NULL;
         waited += d.not_before_us != 0;
         check_exclusions(w, a, &d, n);
+        by_evidence += check_evidence(w, a, &d, n);
         /* who may act is never more than consent allows */
         if (!d.not_before_us && d.actionability == ACTION_ACTIONABLE)
             cr_assert(w->c.mode == MODE_ACT && w->c.ceiling == MODE_ACT && w->j.opt_mode == MODE_ACT && w->j.incarnation_unix,
@@ -259,6 +330,7 @@ Test(decide, properties, .timeout = 300)
     cr_assert_gt(restarted, CASES / 50, "the generator makes too few restarts: %u", restarted);
     cr_assert_gt(excluded, CASES / 200);
     cr_assert_gt(waited, CASES / 200);
+    cr_assert_gt(by_evidence, CASES / 200, "evidence makes too few differences: %u", by_evidence);
     free(w);
 }
 
@@ -483,6 +555,91 @@ Test(decide, evidence_in_any_order, .timeout = 300)
         }
     }
     cr_assert_gt(restarted, FLEET_CASES / 10);
+}
+
+/* ---- node evidence in any order --------------------------------------------------------------------------------- */
+
+struct piece {
+    const char *fault_class, *node, *rule;
+    int64_t before_us; /* the end */
+};
+
+static void tell(struct stage *s, const struct piece *p)
+{
+    const char *nodes[] = { p->node };
+    char name[RESOURCE_NAME_MAX];
+    struct event ev = { .type = EV_REPORT_EVIDENCE, .principal = "sources" };
+
+    ev.u.evidence.attempt_name = attempt_resource_name(the_attempt(s), name);
+    ev.u.evidence.source = "logs (x)";
+    ev.u.evidence.kind = "node-log";
+    ev.u.evidence.origin = EVIDENCE_OF_SOURCE;
+    ev.u.evidence.fault_class = p->fault_class;
+    ev.u.evidence.rule = p->rule;
+    ev.u.evidence.nodes = nodes;
+    ev.u.evidence.n_nodes = 1;
+    ev.u.evidence.weight_percent = NODEFAULT_WEIGHT_MIN;
+    ev.u.evidence.window_start_us = ev.u.evidence.window_end_us = ev.u.evidence.observe_us = s->now_us - p->before_us;
+    apply(s, &ev);
+}
+
+static void play_pieces(const struct piece *v, size_t n, const struct finding *line, bool after_end, char ret[8192])
+{
+    struct stage s = stage();
+    const struct advice *ad;
+    size_t len;
+
+    s.now_us += 100 * 1000000LL;
+    if (line)
+        find(&s, line, 0);
+    for (size_t i = 0; i < n && !after_end; i++)
+        tell(&s, &v[i]);
+    state(&s, JOB_FAILED, false);
+    for (size_t i = 0; i < n && after_end; i++) /* before it is judged: the same moment */
+        tell(&s, &v[i]);
+    ticks(&s, s.now_us + 200 * 1000000LL);
+    ad = the_attempt(&s)->advice;
+    cr_assert(ad);
+    len = (size_t) snprintf(ret, 8192, "%s without %s: %s", desired_name(ad->desired), str_or(ad->exclude_nodes), str_or(ad->summary));
+    for (uint32_t i = 0; i < ad->n_reasons; i++) /* all but the uids, which are given in order of arrival */
+        len += (size_t) snprintf(ret + len, 8192 - len, "; %s %s", ad->reasons[i].code, str_or(ad->reasons[i].sentence));
+    cr_assert_lt(len, 8192);
+    cr_assert_eq(ad->generation, 1);
+    (void) fleet_free(s.f);
+}
+
+Test(decide, node_evidence_in_any_order, .timeout = 300)
+{
+    static const char *const nodes[] = { "n1", "n2", "n3", "n4", "m9" };
+    char first[8192], other[8192];
+    unsigned excluded = 0;
+
+    for (uint64_t n = 0; n < FLEET_CASES; n++) {
+        struct piece v[8];
+        struct finding line = { "peer-gone", "unknown", NULL, RETRYABLE_MAYBE, 40, true, 7 };
+        size_t count;
+        bool signature;
+
+        seed = (n + 11) * 0x9e3779b97f4a7c15ULL;
+        count = 1 + rnd(ADV_ARRAY_LEN(v));
+        signature = chance(50);
+        for (size_t i = 0; i < count; i++)
+            v[i] = (struct piece) { evidence_classes[rnd(ADV_ARRAY_LEN(evidence_classes))],
+                                    nodes[chance(60) ? 0 : rnd(ADV_ARRAY_LEN(nodes))], rules[rnd(3)], (int64_t) rnd(100) * 1000000 };
+        play_pieces(v, count, signature ? &line : NULL, false, first);
+        excluded += !strstr(first, "without :");
+        for (int k = 0; k < 3; k++) {
+            for (size_t i = count; i > 1; i--) {
+                size_t j = rnd((uint32_t) i);
+                struct piece t = v[i - 1];
+                v[i - 1] = v[j];
+                v[j] = t;
+            }
+            play_pieces(v, count, signature ? &line : NULL, k == 2, other);
+            cr_assert_str_eq(first, other, "case %zu", (size_t) n);
+        }
+    }
+    cr_assert_gt(excluded, FLEET_CASES / 10, "%u", excluded);
 }
 
 /* A root cause among a cascade of more lines than are kept, all in one turn and last of all. */

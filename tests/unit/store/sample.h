@@ -308,6 +308,10 @@ static SAMPLE_UNUSED void sample_evidence(struct evidence *o, int k)
     o->observe_us = SAMPLE_NUM(k);
     o->record_us = SAMPLE_NUM(k);
     SAMPLE_STR(o, request_id, k);
+    SAMPLE_STR(o, fault_class, k);
+    SAMPLE_STR(o, rule, k);
+    o->origin = (enum evidence_origin) (k % 3);
+    o->late = k % 2;
     o->revision = (uint64_t) SAMPLE_NUM(k);
 }
 
@@ -616,6 +620,10 @@ static SAMPLE_UNUSED void same_evidence(const struct evidence *a, const struct e
     SAME_NUM(observe_us);
     SAME_NUM(record_us);
     SAME_STR(request_id);
+    SAME_STR(fault_class);
+    SAME_STR(rule);
+    SAME_NUM(origin);
+    SAME_NUM(late);
     SAME_NUM(revision);
 }
 

@@ -29,7 +29,7 @@ static const struct kind {
     { RESOURCE_EXCLUSION, "exclusion", sizeof(struct exclusion), 12 },
     { RESOURCE_INCIDENT, "incident", sizeof(struct incident), 13 },
     { RESOURCE_WINDOW, "window", sizeof(struct window), 10 },
-    { RESOURCE_EVIDENCE, "evidence", sizeof(struct evidence), 16 },
+    { RESOURCE_EVIDENCE, "evidence", sizeof(struct evidence), 20 },
     { RESOURCE_POLICY, "policy", sizeof(struct policy_doc), 10 },
     { RESOURCE_ENROLMENT, "enrolment", sizeof(struct enrolment), 11 },
     { RESOURCE_REVOCATION, "revocation", sizeof(struct revocation), 7 },
