@@ -7,7 +7,6 @@
 #include "advisor-agent/internal.h"
 
 #include <malloc.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,7 +172,7 @@ static bool take_grant(struct agent *a, const advisor_v1_LeaseGrant *g, int64_t 
     struct journal_epoch e = { g->epoch.term, g->epoch.counter };
     struct adv_err err;
     size_t pos = 0;
-    bool own_open = journal_next_open(a->journal, &pos) != NULL;
+    bool own_open = journal_next_open(a->journal, &pos) != NULL || orders_watchdog_at_work(a);
 
     if (!g->has_epoch)
         return false;
@@ -205,8 +204,10 @@ void agent_look_at_ceiling(struct agent *a)
 
 static void take_mode(struct agent *a, advisor_v1_Mode mode)
 {
-    if (mode != a->cluster_mode)
+    if (mode != a->cluster_mode) {
         adv_info("agent", "cluster mode", ADV_FI("from", a->cluster_mode), ADV_FI("to", mode));
+        a->next_holds_us = 0; /* written down before anything follows from it */
+    }
     a->cluster_mode = mode;
 }
 
@@ -605,22 +606,13 @@ static void host_log(void *ctx, enum adapter_log_level level, const char *line)
         adv_debug("adapter", line);
 }
 
-/* Whose ceiling file is believed besides root's. */
-static int ceiling_owner(const struct agent_config *cfg, uid_t *ret, struct adv_err *err)
+static int watch_watchdog(struct agent *a, struct adv_err *err)
 {
-    struct passwd pw, *found = NULL;
-    char buf[4096];
+    char dir[4096];
 
-    *ret = 0;
-    if (!cfg->ceiling_owner[0])
-        return 0;
-    if (getpwnam_r(cfg->ceiling_owner, &pw, buf, sizeof(buf), &found) != 0 || !found)
-        return adv_err_set(err, ADV_INVALID_ARGUMENT, "ceiling.owner: no user '%.60s'", cfg->ceiling_owner);
-    if (pw.pw_uid != 0 && pw.pw_uid == geteuid())
-        return adv_err_set(err, ADV_INVALID_ARGUMENT,
-                           "ceiling.owner: the agent itself must not be able to write its ceiling");
-    *ret = pw.pw_uid;
-    return 0;
+    if (snprintf(dir, sizeof(dir), "%s/watchdog", a->cfg->state_dir) >= (int) sizeof(dir))
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "state.dir: path too long, expected at most 4086 bytes");
+    return journal_view_new(dir, JOURNAL_VIEW_STEPS, &a->watchdog, err);
 }
 
 int agent_new(uv_loop_t *loop, const struct agent_config *cfg, struct adapter_runner *runner,
@@ -645,8 +637,12 @@ int agent_new(uv_loop_t *loop, const struct agent_config *cfg, struct adapter_ru
     a->cluster_mode = advisor_v1_Mode_MODE_OBSERVE;
     if ((r = adv_uuid_v7(adv_wall_us(), a->instance, err)) < 0 ||
         (r = journal_open(cfg->state_dir, cfg->allow_volatile, NULL, &a->journal, err)) < 0 ||
-        (r = ceiling_owner(cfg, &owner, err)) < 0 ||
+        (r = ceiling_owner_uid(cfg->ceiling_owner, &owner, err)) < 0 ||
         (r = ceiling_new(cfg->ceiling_path[0] ? cfg->ceiling_path : NULL, owner, &a->ceiling, err)) < 0) {
+        (void) agent_free(a);
+        return r;
+    }
+    if ((r = watch_watchdog(a, err)) < 0) {
         (void) agent_free(a);
         return r;
     }
@@ -715,6 +711,7 @@ struct agent *agent_free(struct agent *a)
     (void) snapshot_free(a->snapshot);
     (void) renew_free(a->renew);
     (void) ceiling_free(a->ceiling);
+    (void) journal_view_free(a->watchdog);
     (void) journal_free(a->journal);
     free(a);
     return NULL;

@@ -7,21 +7,24 @@
 #include "advisor-agent/ceiling.h"
 
 #include <errno.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/config.h"
 
 struct values {
-    int mode;
+    int mode, watchdog;
     struct adv_config_list verbs, partitions, accounts;
     int64_t actions_per_hour;
     bool preserve_in_approve;
 };
 
 static const char *const modes[] = { "off", "observe", "approve", "act", NULL };
+static const char *const watchdog_words[] = { "off", "observe", "act", NULL };
 
 static const struct adv_config_row rows[] = {
     ADV_CONFIG_ENUM(struct values, mode, "mode", modes, "off", NOW, "Highest mode at this cluster."),
@@ -34,6 +37,8 @@ static const struct adv_config_row rows[] = {
                    "Steps in any hour; 0: no limit of its own."),
     ADV_CONFIG_BOOL(struct values, preserve_in_approve, "preserve_in_approve", "false", NOW,
                     "Ended jobs may be held while approval is awaited."),
+    ADV_CONFIG_ENUM(struct values, watchdog, "watchdog", watchdog_words, "act", NOW,
+                    "Whether advisor-watchdog gives held jobs back, only says so, or stays out of it."),
 };
 
 static const char *const verb_names[] = { "preserve", "interrupt",     "make_requeueable", "constrain",
@@ -76,6 +81,23 @@ struct ceiling {
     bool looked;
     uint64_t version;
 };
+
+int ceiling_owner_uid(const char *name, uid_t *ret, struct adv_err *err)
+{
+    struct passwd pw, *found = NULL;
+    char buf[4096];
+
+    *ret = 0;
+    if (!name[0])
+        return 0;
+    if (getpwnam_r(name, &pw, buf, sizeof(buf), &found) != 0 || !found)
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "ceiling.owner: no user '%.60s'", name);
+    if (pw.pw_uid != 0 && pw.pw_uid == geteuid())
+        return adv_err_set(err, ADV_INVALID_ARGUMENT,
+                           "ceiling.owner: the agent itself must not be able to write its ceiling");
+    *ret = pw.pw_uid;
+    return 0;
+}
 
 int ceiling_new(const char *path, uid_t admin_uid, struct ceiling **ret, struct adv_err *err)
 {
@@ -173,6 +195,15 @@ enum ceiling_mode ceiling_mode(const struct ceiling *c)
 const char *ceiling_mode_name(enum ceiling_mode mode)
 {
     return modes[mode];
+}
+
+enum ceiling_watchdog ceiling_watchdog(const struct ceiling *c)
+{
+    const struct values *v = values_of(c);
+
+    if (!c->path)
+        return CEILING_WATCHDOG_ACT;
+    return v ? (enum ceiling_watchdog) v->watchdog : CEILING_WATCHDOG_OFF;
 }
 
 const char *ceiling_reason(const struct ceiling *c)

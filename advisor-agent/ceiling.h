@@ -11,6 +11,7 @@
  *     accounts: []
  *     actions_per_hour: 20         # 0: no limit of its own; one recovery is three
  *     preserve_in_approve: false
+ *     watchdog: act                # what advisor-watchdog may do: off, observe (say what it would do) or act
  *
  * No path configured: the cluster's mode is the limit. A path that is configured and whose file is
  * missing, unreadable, malformed, or writable by others counts as mode off, with the reason.
@@ -24,8 +25,13 @@
 #include "common/err.h"
 
 enum ceiling_mode { CEILING_OFF, CEILING_OBSERVE, CEILING_APPROVE, CEILING_ACT };
+enum ceiling_watchdog { CEILING_WATCHDOG_OFF, CEILING_WATCHDOG_OBSERVE, CEILING_WATCHDOG_ACT };
 
 struct ceiling;
+
+/* The user of setting ceiling.owner; "": root alone, 0. Errors: -ADV_INVALID_ARGUMENT (no such user, or it is this program's
+ * own, which must not be able to write its ceiling). Blocks: asks the user database. */
+adv_must_check int ceiling_owner_uid(const char *name, uid_t *ret, struct adv_err *err);
 
 /* @path NULL: no ceiling file. The file must belong to root or to @admin_uid, which is never the agent's own
  * account, unless that is root. */
@@ -42,6 +48,9 @@ bool ceiling_refresh(struct ceiling *c);
 bool ceiling_known(const struct ceiling *c);
 enum ceiling_mode ceiling_mode(const struct ceiling *c);
 const char *ceiling_mode_name(enum ceiling_mode mode);
+/* What the watchdog may do. It only gives jobs back from our own holds, which every mode allows, so the mode does not
+ * limit it; this word does. Off when the file is not known. */
+enum ceiling_watchdog ceiling_watchdog(const struct ceiling *c);
 /* Why the mode is lower than meant; "" if it is not. */
 const char *ceiling_reason(const struct ceiling *c);
 /* Verbs that the file lists; 0 = all. */

@@ -16,20 +16,17 @@
 
 #include <stdlib.h>
 
+#include "advisor-agent/hold.h"
 #include "advisor-agent/internal.h"
 #include "common/clock.h"
 #include "common/log.h"
 
-#define MARGIN_S 2 /* seconds are cut off, on both sides */
-
 /* How long what was alive at a look surely keeps its id. */
 static int64_t keep_us(const struct agent *a)
 {
-    int64_t s = a->forget_after_s;
-
-    if (s <= 0) /* not known: what no two looks can miss */
+    if (a->forget_after_s <= 0) /* not known: what no two looks can miss */
         return 2 * a->cfg->poll_ms * 1000;
-    return (s > 2 * MARGIN_S ? s - MARGIN_S : s / 2) * 1000000;
+    return life_keep_us(a->forget_after_s);
 }
 
 /* Is the look at which @l was last alive recent enough? After a restart only the wall clock can tell, which is trusted
@@ -44,21 +41,6 @@ static bool watched(const struct agent *a, const struct journal_life *l)
     return age >= 0 && age < keep_us(a) / 2;
 }
 
-static bool interrupted_by_us(const struct agent *a, const struct journal_life *l, const struct adapter_job *job)
-{
-    const struct journal_step *s =
-        journal_find_step(a->journal, NULL, job->id, adapter_verb_name(ADAPTER_VERB_INTERRUPT));
-
-    return s && s->intent.restarts == l->restarts && s->intent.submit_s == l->submit_s &&
-           job->restart_count == l->restarts + 1 &&
-           llabs(job->submit_s - s->wall_us / 1000000) <= keep_us(a) / 2000000;
-}
-
-static bool same_attempt(const struct journal_life *l, const struct adapter_job *job)
-{
-    return job->restart_count == l->restarts && job->submit_s == l->submit_s;
-}
-
 static bool came_late(const struct journal_life *l, const struct adapter_job *job)
 {
     return job->restart_count < l->restarts && job->submit_s >= l->first_submit_s && job->submit_s < l->submit_s;
@@ -66,11 +48,10 @@ static bool came_late(const struct journal_life *l, const struct adapter_job *jo
 
 static bool follows(const struct agent *a, const struct journal_life *l, const struct adapter_job *job)
 {
-    if (!l->submit_s || job->restart_count <= l->restarts || job->submit_s < l->submit_s)
-        return false;
-    if (l->ended_s && a->forget_after_s > 0)
-        return job->submit_s < l->ended_s + a->forget_after_s;
-    return watched(a, l) || interrupted_by_us(a, l, job);
+    const struct journal_step *interrupt =
+        journal_find_step(a->journal, NULL, job->id, adapter_verb_name(ADAPTER_VERB_INTERRUPT));
+
+    return life_followed_by(l, interrupt, job, a->forget_after_s, keep_us(a), watched(a, l));
 }
 
 static bool alive(const struct agent *a, const struct adapter_job *job)
@@ -100,9 +81,9 @@ int64_t agent_first_submit(struct agent *a, const struct adapter_job *job)
         if (job->submit_s <= 0)
             return 0;
         l.first_submit_s = job->submit_s;
-        if (known && !same_attempt(known, job))
+        if (known && !life_same_attempt(known, job))
             known = NULL;
-    } else if (!known || (!same_attempt(known, job) && !follows(a, known, job))) {
+    } else if (!known || (!life_same_attempt(known, job) && !follows(a, known, job))) {
         journal_forget_job(a->journal, job->id);
         return 0;
     } else {

@@ -82,6 +82,12 @@ struct agent {
     unsigned focus_looks; /* under way, also at jobs that have left the list */
     int64_t focus_until_us;
 
+    struct journal_view *watchdog; /* what it does to our holds; NULL in tests */
+    bool watchdog_unread;
+    uint64_t watchdog_seq; /* its newest step that was seen open */
+    int64_t watchdog_free_boot_us; /* that one is not waited for any longer than this */
+    int64_t next_watchdog_us, next_holds_us;
+
     struct order *orders;
     unsigned order_number;
     bool old_intents_closed, reported_again;
@@ -127,6 +133,7 @@ void orders_tick(struct agent *a);
 void orders_report_again(struct agent *a);
 void orders_session_lost(struct agent *a);
 void orders_wake(struct agent *a, const char *job_id);
+bool orders_watchdog_at_work(const struct agent *a);
 bool orders_writing(const struct agent *a); /* a command may be under way */
 void orders_authorize(void *ctx, const struct adapter_write *w, adapter_authorize_cb cb, void *arg);
 void orders_free(struct agent *a);

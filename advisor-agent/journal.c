@@ -18,6 +18,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -33,6 +34,10 @@
 #define COMPACT_BYTES   (4u << 20)
 #define KEEP_US         (7 * 86400 * 1000000ll)
 #define JOURNAL_VERSION 1
+#define READ_BYTES      (4 * LINE_MAX_BYTES)
+#define LOCK_WAIT_MS    2000 /* for a watchdog that looks whether it is taken */
+#define LOCK_STEP_MS    20
+#define HOLDS_MAX       10000 /* of a view: more than an agent can have orders for */
 
 struct incarnation {
     char job[JOURNAL_JOB_SIZE];
@@ -41,7 +46,12 @@ struct incarnation {
     UT_hash_handle hh;
 };
 
+/* What a reader keeps of the records. */
+enum keep { KEEP_ALL, KEEP_HOLDS, KEEP_STEPS, KEEP_JOB };
+
 struct journal {
+    enum keep keep;
+    const char *only_job; /* KEEP_JOB */
     char *dir;
     int dir_fd, lock_fd, fd;
     const struct journal_io *io;
@@ -79,15 +89,24 @@ int journal_epoch_cmp(struct journal_epoch a, struct journal_epoch b)
     return a.counter < b.counter ? -1 : a.counter > b.counter;
 }
 
+static uint32_t crc_table[256];
+
+__attribute__((constructor)) static void make_crc_table(void)
+{
+    for (uint32_t n = 0; n < ADV_ARRAY_LEN(crc_table); n++) {
+        uint32_t crc = n;
+        for (int b = 0; b < 8; b++)
+            crc = crc >> 1 ^ (0xedb88320u & (0u - (crc & 1)));
+        crc_table[n] = crc;
+    }
+}
+
 static uint32_t crc32_of(const char *data, size_t len)
 {
     uint32_t crc = ~0u;
 
-    for (size_t i = 0; i < len; i++) {
-        crc ^= (uint8_t) data[i];
-        for (int b = 0; b < 8; b++)
-            crc = crc >> 1 ^ (0xedb88320u & (0u - (crc & 1)));
-    }
+    for (size_t i = 0; i < len; i++)
+        crc = crc >> 8 ^ crc_table[(crc ^ (uint8_t) data[i]) & 0xff];
     return ~crc;
 }
 
@@ -159,6 +178,33 @@ static struct journal_epoch epoch_of(const json_t *o)
     return (struct journal_epoch) { (uint64_t) num(o, "term"), (uint64_t) num(o, "counter") };
 }
 
+static void remove_step(struct journal *j, size_t i)
+{
+    free_texts(&j->steps[i]);
+    memmove(&j->steps[i], &j->steps[i + 1], (--j->n_steps - i) * sizeof(*j->steps));
+}
+
+/* A reader that looks from outside keeps of a job what is open, and the newest step of each verb. */
+static void drop_older(struct journal *j, const struct journal_intent *in)
+{
+    for (size_t i = 0; i < j->n_steps;) {
+        const struct journal_step *s = &j->steps[i];
+        if (s->done && strcmp(s->intent.job, in->job) == 0 && strcmp(s->intent.verb, in->verb) == 0)
+            remove_step(j, i);
+        else
+            i++;
+    }
+}
+
+static bool keeps_steps_of(const struct journal *j, const json_t *o)
+{
+    const char *job;
+
+    if (j->keep != KEEP_JOB)
+        return j->keep != KEEP_HOLDS;
+    return adv_json_get_str(o, "job", &job, NULL) == 0 && strcmp(job, j->only_job) == 0;
+}
+
 static int apply_intent(struct journal *j, uint64_t seq, const json_t *o, struct adv_err *err)
 {
     struct journal_step s = { .seq = seq, .wall_us = num(o, "wall_us") }, *to;
@@ -174,7 +220,9 @@ static int apply_intent(struct journal *j, uint64_t seq, const json_t *o, struct
         (r = text(o, "verb", s.intent.verb, sizeof(s.intent.verb), err)) < 0 ||
         (r = text(o, "read_before", s.intent.read_before, sizeof(s.intent.read_before), err)) < 0)
         return r;
-    if (adv_json_get_str(o, "adds", &adds, NULL) == 0 && !(s.intent.adds = strdup(adds)))
+    if (j->keep != KEEP_ALL)
+        drop_older(j, &s.intent);
+    else if (adv_json_get_str(o, "adds", &adds, NULL) == 0 && !(s.intent.adds = strdup(adds)))
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for the journal");
     to = grow(&j->steps, &j->n_steps, sizeof(*j->steps));
     if (!to) {
@@ -198,7 +246,7 @@ static int apply_outcome(struct journal *j, const json_t *o, struct adv_err *err
         (r = text(o, "observed", out.observed, sizeof(out.observed), err)) < 0 ||
         (r = text(o, "reason", out.reason, sizeof(out.reason), err)) < 0)
         return r;
-    if (adv_json_get_str(o, "excluded", &excluded, NULL) == 0 && !(out.excluded = strdup(excluded)))
+    if (j->keep == KEEP_ALL && adv_json_get_str(o, "excluded", &excluded, NULL) == 0 && !(out.excluded = strdup(excluded)))
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for the journal");
     free(s->outcome.excluded);
     s->outcome = out;
@@ -211,7 +259,9 @@ static int apply_hold(struct journal *j, const json_t *o, struct adv_err *err)
     struct journal_hold h = { .restarts = (uint32_t) num(o, "restarts"),
                               .first_submit_s = num(o, "first_submit_s"),
                               .expires_wall_us = num(o, "expires_wall_us"),
-                              .on_expiry = (enum journal_on_expiry) num(o, "on_expiry") },
+                              .on_expiry = (enum journal_on_expiry) num(o, "on_expiry"),
+                              .want = (enum journal_want) num(o, "want"), /* not in older records, so unknown */
+                              .mode = (enum journal_mode) num(o, "mode") },
                         *to;
     int r;
 
@@ -220,6 +270,8 @@ static int apply_hold(struct journal *j, const json_t *o, struct adv_err *err)
         return r;
     (void) text(o, "comment", h.comment, sizeof(h.comment), NULL); /* not in older records */
     remove_hold(j, h.job);
+    if (j->keep != KEEP_ALL && j->n_holds >= HOLDS_MAX)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "more than %d holds", HOLDS_MAX);
     to = grow(&j->holds, &j->n_holds, sizeof(*j->holds));
     if (!to)
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for the journal");
@@ -268,7 +320,8 @@ static int apply(struct journal *j, const json_t *o, struct adv_err *err)
         else
             r = text(o, "id", j->id, sizeof(j->id), err);
     } else if (strcmp(kind, "intent") == 0) {
-        r = apply_intent(j, seq, o, err);
+        if (keeps_steps_of(j, o))
+            r = apply_intent(j, seq, o, err);
     } else if (strcmp(kind, "outcome") == 0) {
         r = apply_outcome(j, o, err);
     } else if (strcmp(kind, "hold") == 0) {
@@ -279,7 +332,8 @@ static int apply(struct journal *j, const json_t *o, struct adv_err *err)
         if (r == 0)
             remove_hold(j, job);
     } else if (strcmp(kind, "incarnation") == 0) {
-        r = apply_incarnation(j, o, err);
+        if (j->keep == KEEP_ALL || (j->keep == KEEP_JOB && keeps_steps_of(j, o)))
+            r = apply_incarnation(j, o, err);
     } else if (strcmp(kind, "epoch_seen") == 0) {
         if (journal_epoch_cmp(epoch_of(o), j->highest) > 0)
             j->highest = epoch_of(o);
@@ -323,7 +377,7 @@ static int render(json_t *o, uint64_t seq, struct adv_buf *out, struct adv_err *
 static int refuse(struct journal *j, enum adv_code code, const char *why)
 {
     j->refuse = code;
-    (void) snprintf(j->why, sizeof(j->why), "%s", why);
+    (void) snprintf(j->why, sizeof(j->why), "%.150s", why);
     return -(int) code;
 }
 
@@ -423,10 +477,11 @@ static json_t *outcome_record(uint64_t seq, const struct journal_outcome *out)
 
 static json_t *hold_record(const struct journal_hold *h)
 {
-    return json_pack("{ss so so sI sI sI si so}", "kind", "hold", "job", STR(h->job), "advice",
+    return json_pack("{ss so so sI sI sI si so si si}", "kind", "hold", "job", STR(h->job), "advice",
                      STR(h->advice), "restarts", (json_int_t) h->restarts, "first_submit_s",
                      (json_int_t) h->first_submit_s, "expires_wall_us", (json_int_t) h->expires_wall_us,
-                     "on_expiry", (int) h->on_expiry, "comment", STR(h->comment));
+                     "on_expiry", (int) h->on_expiry, "comment", STR(h->comment), "want", (int) h->want,
+                     "mode", (int) h->mode);
 }
 
 static json_t *incarnation_record(const char *job, const struct journal_life *l)
@@ -528,61 +583,110 @@ size_t journal_torn(const struct journal *j, bool *ret_anew)
     return j->torn;
 }
 
+/* Can the record be left out without being parsed? Its sum has been found right. */
+static bool passes_by(const struct journal *j, const char *line, size_t len)
+{
+    char word[JOURNAL_JOB_SIZE + 16];
+    int n;
+
+    if (j->keep == KEEP_HOLDS && j->seq)
+        return !memmem(line, len, "\"kind\":\"hold", 12);
+    if (j->keep != KEEP_JOB || !j->seq || memmem(line, len, "\"kind\":\"outcome\"", 16))
+        return false;
+    n = snprintf(word, sizeof(word), "\"job\":\"%s\"", j->only_job);
+    return n > 0 && !memmem(line, len, word, (size_t) n);
+}
+
+/* One line with its newline. */
+static int take_line(struct journal *j, const char *line, size_t len, bool *ret_sum_good, struct adv_err *err)
+{
+    ADV_JSON_AUTO json_t *o = NULL;
+    char head[CRC_HEAD + 1];
+    int r;
+
+    *ret_sum_good = false;
+    if (len <= CRC_HEAD || len > LINE_MAX_BYTES + CRC_HEAD)
+        return adv_err_set(err, ADV_DATA_LOSS, "bad checksum");
+    (void) snprintf(head, sizeof(head), "{\"crc\":\"%08x\",", crc32_of(line + CRC_HEAD, len - CRC_HEAD));
+    if (memcmp(head, line, CRC_HEAD) != 0)
+        return adv_err_set(err, ADV_DATA_LOSS, "bad checksum");
+    *ret_sum_good = true;
+    if (passes_by(j, line, len))
+        return 0;
+    r = adv_json_parse(line, len, LINE_MAX_BYTES + CRC_HEAD, &o, err);
+    if (r == 0)
+        r = apply(j, o, err);
+    if (r == 0 && j->seq == 1 && !j->id[0])
+        r = adv_err_set(err, ADV_DATA_LOSS, "the first record is not a journal's");
+    return r;
+}
+
+/* Applies the records of @fd from j->good on, up to @size, and moves j->good behind the last whole one. What is not whole
+ * at the end is no error: @ret_torn. Errors: -ADV_DATA_LOSS (damage elsewhere); -ADV_RESOURCE_EXHAUSTED; -ADV_UNAVAILABLE. */
+static int read_records(struct journal *j, int fd, off_t size, size_t *ret_torn, struct adv_err *err)
+{
+    adv_auto_free char *buf = malloc(READ_BYTES);
+    size_t have = 0;
+    off_t at = j->good;     /* of buf[0] */
+    bool too_long = false; /* the line under way, whose beginning is not there any more */
+
+    if (!buf)
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for the journal");
+    while (at + (off_t) have < size) {
+        off_t left = size - at - (off_t) have;
+        size_t room = READ_BYTES - have, done = 0;
+        ssize_t n = pread(fd, buf + have, left < (off_t) room ? (size_t) left : room, at + (off_t) have);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return adv_err_set(err, ADV_UNAVAILABLE, "journal cannot be read");
+        have += (size_t) n;
+        for (const char *end; (end = memchr(buf + done, '\n', have - done));) {
+            size_t len = (size_t) (end - buf) + 1 - done;
+            struct adv_err why = { 0 };
+            bool sum_good = false;
+            int r = too_long ? adv_err_set(&why, ADV_DATA_LOSS, "bad checksum") : take_line(j, buf + done, len, &sum_good, &why);
+
+            if (r < 0 && !sum_good && at + (off_t) (done + len) == size)
+                break; /* torn as well */
+            if (r < 0)
+                return adv_err_set(err, r == -ADV_RESOURCE_EXHAUSTED ? ADV_RESOURCE_EXHAUSTED : ADV_DATA_LOSS,
+                                   "journal damaged at byte %lld: %.100s", (long long) j->good, why.msg);
+            done += len;
+            j->good = at + (off_t) done;
+        }
+        if (done == 0 && have == READ_BYTES) {
+            too_long = true;
+            done = have;
+        }
+        memmove(buf, buf + done, have - done);
+        have -= done;
+        at += (off_t) done;
+    }
+    *ret_torn = (size_t) (size - j->good);
+    return 0;
+}
+
 static int replay(struct journal *j, struct adv_err *err)
 {
-    struct adv_buf all;
+    struct adv_err why;
     struct stat st;
-    size_t at = 0;
-    int r = 0;
+    int r;
 
     if (fstat(j->fd, &st) < 0)
         return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "journal");
-    adv_buf_init(&all, (size_t) st.st_size + 1);
-    char *room = adv_buf_reserve(&all, (size_t) st.st_size + 1);
-    ssize_t n = room ? pread(j->fd, room, (size_t) st.st_size, 0) : -1;
-    if (n < 0 || n != st.st_size) {
-        adv_buf_done(&all);
-        return adv_err_set(err, ADV_UNAVAILABLE, "journal cannot be read");
+    r = read_records(j, j->fd, st.st_size, &j->torn, &why);
+    if (r == -ADV_UNAVAILABLE)
+        return adv_err_set(err, ADV_UNAVAILABLE, "%s", why.msg);
+    if (r < 0) {
+        (void) refuse(j, ADV_DATA_LOSS, why.msg);
+        return 0;
     }
-    adv_buf_commit(&all, (size_t) n);
-    while (at < all.len) {
-        const char *line = all.data + at, *end = memchr(line, '\n', all.len - at);
-        size_t len = end ? (size_t) (end - line) + 1 : all.len - at;
-        struct adv_err why = { 0 };
-        ADV_JSON_AUTO json_t *o = NULL;
-        char head[CRC_HEAD + 1];
-
-        bool ok = end && len > CRC_HEAD;
-        if (ok) {
-            (void) snprintf(head, sizeof(head), "{\"crc\":\"%08x\",",
-                            crc32_of(line + CRC_HEAD, len - CRC_HEAD));
-            ok = memcmp(head, line, CRC_HEAD) == 0;
-        }
-        if (!ok && at + len == all.len)
-            break; /* torn: cut below */
-        if (!ok)
-            (void) adv_err_set(&why, ADV_DATA_LOSS, "bad checksum");
-        else if (adv_json_parse(line, len, LINE_MAX_BYTES + CRC_HEAD, &o, &why) == 0 &&
-                 apply(j, o, &why) == 0 && (j->seq != 1 || j->id[0]))
-            ok = true;
-        else
-            ok = false;
-        if (!ok) {
-            char text_[160];
-            (void) snprintf(text_, sizeof(text_), "journal damaged at byte %zu: %.100s", at, why.msg);
-            (void) refuse(j, ADV_DATA_LOSS, text_);
-            adv_buf_done(&all);
-            return 0;
-        }
-        at += len;
-    }
-    j->good = j->live = (off_t) at;
-    j->torn = all.len - at;
-    j->anew = j->torn && at == 0;
-    if (at < all.len && (ftruncate(j->fd, j->good) < 0 || j->io->fdatasync(j->fd) < 0))
-        r = adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "journal: cut a torn record");
-    adv_buf_done(&all);
-    return r;
+    j->live = j->good;
+    j->anew = j->torn && j->good == 0;
+    if (j->torn && (ftruncate(j->fd, j->good) < 0 || j->io->fdatasync(j->fd) < 0))
+        return adv_err_set_errno(err, ADV_UNAVAILABLE, errno, "journal: cut a torn record");
+    return 0;
 }
 
 static bool on_lasting_storage(int fd)
@@ -599,6 +703,35 @@ static bool on_lasting_storage(int fd)
     default:
         return true;
     }
+}
+
+static bool lock_within(int fd, int wait_ms)
+{
+    const struct timespec step = { .tv_nsec = LOCK_STEP_MS * 1000000l };
+
+    for (; flock(fd, LOCK_EX | LOCK_NB) < 0; wait_ms -= LOCK_STEP_MS) {
+        if (wait_ms <= 0)
+            return false;
+        (void) nanosleep(&step, NULL);
+    }
+    return true;
+}
+
+int journal_folder_lock(const char *dir, int *ret_fd, struct adv_err *err)
+{
+    adv_auto_close int fd = -1;
+    char path[4096];
+
+    if (snprintf(path, sizeof(path), "%s/lock", dir) >= (int) sizeof(path))
+        return adv_err_set(err, ADV_INVALID_ARGUMENT, "state folder: path too long, expected at most 4090 bytes");
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return adv_err_set_errno(err, errno == ENOENT ? ADV_NOT_FOUND : ADV_UNAVAILABLE, errno, "lock of state folder '%s'", dir);
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return adv_err_set(err, ADV_ALREADY_EXISTS, "an agent has state folder '%s'", dir);
+    *ret_fd = fd;
+    fd = -1;
+    return 0;
 }
 
 int journal_open(const char *dir, bool allow_volatile, const struct journal_io *io,
@@ -621,7 +754,7 @@ int journal_open(const char *dir, bool allow_volatile, const struct journal_io *
         j->lock_fd = openat(j->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (j->lock_fd < 0)
         return adv_err_set_errno(err, ADV_PERMISSION_DENIED, errno, "state folder '%s'", dir);
-    if (flock(j->lock_fd, LOCK_EX | LOCK_NB) < 0)
+    if (!lock_within(j->lock_fd, LOCK_WAIT_MS))
         return adv_err_set(err, ADV_ALREADY_EXISTS, "another agent uses state folder '%s'", dir);
     (void) unlinkat(j->dir_fd, "journal.new", 0); /* of a compaction that did not end */
     j->fd = openat(j->dir_fd, "journal", O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -833,4 +966,154 @@ const struct journal_step *journal_next_open(const struct journal *j, size_t *po
 const struct journal_hold *journal_next_hold(const struct journal *j, size_t *pos)
 {
     return *pos < j->n_holds ? &j->holds[(*pos)++] : NULL;
+}
+
+/* Looking from outside. The file is opened anew at each look, since compaction replaces it, and read on from where the last
+ * look ended if it is the same one. It may also have been cut back and written on in between: what then looks like damage
+ * is looked at once more from the beginning. */
+
+struct journal_view {
+    struct journal j; /* no folder, no lock, nothing to write to */
+    char *path;
+    struct stat seen;
+    bool looked;
+    int result; /* of the last look at the file as it was then */
+    struct adv_err why;
+};
+
+static void forget_all(struct journal *j)
+{
+    struct incarnation *n, *next;
+
+    for (size_t i = 0; i < j->n_steps; i++)
+        free_texts(&j->steps[i]);
+    free(j->steps);
+    free(j->holds);
+    HASH_ITER(hh, j->incs, n, next) {
+        HASH_DEL(j->incs, n);
+        free(n);
+    }
+    *j = (struct journal) { .keep = j->keep, .only_job = j->only_job, .fd = -1, .lock_fd = -1, .dir_fd = -1, .io = j->io };
+}
+
+int journal_view_new(const char *dir, enum journal_view_of what, struct journal_view **ret, struct adv_err *err)
+{
+    struct journal_view *v = calloc(1, sizeof(*v));
+
+    if (!v || asprintf(&v->path, "%s/journal", dir) < 0) {
+        free(v);
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for a view of a journal");
+    }
+    v->j.keep = what == JOURNAL_VIEW_HOLDS ? KEEP_HOLDS : KEEP_STEPS;
+    v->j.io = &real_io;
+    forget_all(&v->j);
+    *ret = v;
+    return 0;
+}
+
+struct journal_view *journal_view_free(struct journal_view *v)
+{
+    if (!v)
+        return NULL;
+    forget_all(&v->j);
+    free(v->path);
+    free(v);
+    return NULL;
+}
+
+/* O_NONBLOCK: a pipe in its place must not stop us. */
+static int open_to_read(const char *path, struct stat *ret, int *ret_fd, struct adv_err *err)
+{
+    adv_auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+    if (fd < 0)
+        return adv_err_set_errno(err, errno == ENOENT ? ADV_NOT_FOUND : ADV_UNAVAILABLE, errno, "%s", path);
+    if (fstat(fd, ret) < 0 || !S_ISREG(ret->st_mode))
+        return adv_err_set(err, ADV_UNAVAILABLE, "%s is not a regular file", path);
+    if (ret->st_uid != geteuid() && ret->st_uid != 0)
+        return adv_err_set(err, ADV_PERMISSION_DENIED, "%s belongs to user %u, expected %u, as whom this program runs", path,
+                           (unsigned) ret->st_uid, (unsigned) geteuid());
+    *ret_fd = fd;
+    fd = -1;
+    return 0;
+}
+
+int journal_view_refresh(struct journal_view *v, bool *ret_changed, struct adv_err *err)
+{
+    adv_auto_close int fd = -1;
+    struct stat st;
+    size_t torn;
+    int r = open_to_read(v->path, &st, &fd, &v->why);
+
+    *ret_changed = true;
+    if (r < 0) {
+        forget_all(&v->j);
+        v->looked = false;
+        v->result = r;
+    } else {
+        bool same = v->looked && st.st_dev == v->seen.st_dev && st.st_ino == v->seen.st_ino;
+        if (same && st.st_size == v->seen.st_size && memcmp(&st.st_mtim, &v->seen.st_mtim, sizeof(st.st_mtim)) == 0) {
+            *ret_changed = false;
+        } else {
+            bool on = same && v->result == 0 && st.st_size >= v->j.good;
+            if (!on)
+                forget_all(&v->j);
+            r = read_records(&v->j, fd, st.st_size, &torn, &v->why);
+            if (r < 0 && on) {
+                forget_all(&v->j);
+                r = read_records(&v->j, fd, st.st_size, &torn, &v->why);
+            }
+            if (r < 0)
+                forget_all(&v->j);
+            v->seen = st;
+            v->looked = r != -ADV_UNAVAILABLE;
+            v->result = r;
+        }
+    }
+    if (v->result < 0 && err)
+        *err = v->why;
+    return v->result;
+}
+
+const struct journal_hold *journal_view_next_hold(const struct journal_view *v, size_t *pos)
+{
+    return journal_next_hold(&v->j, pos);
+}
+
+const struct journal_step *journal_view_next_step(const struct journal_view *v, size_t *pos)
+{
+    return journal_next_step(&v->j, pos);
+}
+
+int journal_view_job(const struct journal_view *v, const char *job, struct journal_story *ret, struct adv_err *err)
+{
+    static const char *const requeues[] = { "preserve", "interrupt" };
+    struct journal j = { .keep = KEEP_JOB, .only_job = job, .io = &real_io };
+    adv_auto_close int fd = -1;
+    const struct journal_life *l;
+    struct stat st;
+    size_t torn;
+    int r = open_to_read(v->path, &st, &fd, err);
+
+    if (r < 0)
+        return r;
+    forget_all(&j);
+    r = read_records(&j, fd, st.st_size, &torn, err);
+    if (r == 0) {
+        *ret = (struct journal_story) { 0 };
+        if ((l = journal_life(&j, job))) {
+            ret->life_known = true;
+            ret->life = *l;
+        }
+        for (size_t i = 0; i < j.n_steps; i++) {
+            const struct journal_step *s = &j.steps[i];
+            for (size_t k = 0; k < ADV_ARRAY_LEN(requeues); k++) {
+                if (strcmp(s->intent.verb, requeues[k]) != 0 || s->seq < ret->requeue.seq)
+                    continue;
+                ret->requeue = *s; /* a reader of this kind keeps no texts */
+            }
+        }
+    }
+    forget_all(&j);
+    return r;
 }

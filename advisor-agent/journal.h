@@ -59,6 +59,17 @@ struct journal_step {
 
 enum journal_on_expiry { JOURNAL_RELEASE, JOURNAL_CANCEL, JOURNAL_LEAVE };
 
+/* What the agent knew last of the advice for which a job is held. */
+enum journal_want {
+    JOURNAL_WANT_UNKNOWN, /* written by an older version */
+    JOURNAL_WANTED,       /* in force */
+    JOURNAL_AWAITING,     /* a person's approval, or held back: not to be released */
+    JOURNAL_OVER,         /* nobody wants it any more: expired, rejected, done, withdrawn */
+};
+
+/* The cluster's mode as it was told last. */
+enum journal_mode { JOURNAL_MODE_UNKNOWN, JOURNAL_MODE_OFF, JOURNAL_MODE_OBSERVE, JOURNAL_MODE_APPROVE, JOURNAL_MODE_ACT };
+
 struct journal_hold {
     char job[JOURNAL_JOB_SIZE];
     char advice[JOURNAL_ADVICE_SIZE];
@@ -67,6 +78,8 @@ struct journal_hold {
     int64_t expires_wall_us; /* 0: never */
     enum journal_on_expiry on_expiry;
     char comment[JOURNAL_HASH_SIZE]; /* hash of the job's comment then; "": not known */
+    enum journal_want want;
+    enum journal_mode mode;
 };
 
 /* One submission that an id means, and how far it was followed. */
@@ -87,7 +100,8 @@ struct journal_io {
     int (*fdatasync)(int fd);
 };
 
-/* Opens @dir/journal, creating both; takes the folder's lock.
+/* Opens @dir/journal, creating both; takes the folder's lock, for which it waits two seconds: a watchdog may just be looking
+ * whether it is taken.
  * Errors: -ADV_ALREADY_EXISTS (another agent has the folder); -ADV_PERMISSION_DENIED, -ADV_UNAVAILABLE
  *         (file system); damage is no error here, see journal_may_act(). */
 adv_must_check int journal_open(const char *dir, bool allow_volatile, const struct journal_io *io,
@@ -156,5 +170,44 @@ adv_must_check int journal_compact(struct journal *j, int64_t keep_since_wall_us
 adv_must_check int journal_compact_now(struct journal *j, struct adv_err *err);
 
 ADV_DEFINE_CLEANUP(journal, journal_free);
+
+/* Looking at a journal that another process writes: no lock, nothing is changed or cut. It may grow, be compacted or be cut
+ * back between two looks, and end in the middle of a record, which counts as not there. Memory is that of the holds and of
+ * what is open, whatever the file's size; a look costs what was added since the last one. */
+struct journal_view;
+
+enum journal_view_of {
+    JOURNAL_VIEW_HOLDS, /* holds alone */
+    JOURNAL_VIEW_STEPS, /* holds, and of each job the open steps and the newest of each verb */
+};
+
+/* @dir need not exist. Owner: caller, journal_view_free(). Errors: -ADV_RESOURCE_EXHAUSTED. */
+adv_must_check int journal_view_new(const char *dir, enum journal_view_of what, struct journal_view **ret,
+                                    struct adv_err *err);
+struct journal_view *journal_view_free(struct journal_view *v);
+/* Looks again. @ret_changed: something may be another than at the last look.
+ * Errors: -ADV_NOT_FOUND (no journal); -ADV_DATA_LOSS (damaged: it shows nothing then); -ADV_PERMISSION_DENIED (another
+ *         user's); -ADV_RESOURCE_EXHAUSTED; -ADV_UNAVAILABLE.
+ * Blocks: reads what is new. */
+adv_must_check int journal_view_refresh(struct journal_view *v, bool *ret_changed, struct adv_err *err);
+/* As the iterators above; borrowed until the next look. Nothing after an error. */
+const struct journal_hold *journal_view_next_hold(const struct journal_view *v, size_t *pos);
+const struct journal_step *journal_view_next_step(const struct journal_view *v, size_t *pos);
+
+/* What the journal tells of one job. */
+struct journal_story {
+    bool life_known;
+    struct journal_life life;
+    struct journal_step requeue; /* the newest PRESERVE or INTERRUPT, without its texts; seq 0: none */
+};
+/* Errors: as journal_view_refresh(). Blocks: reads all of the file. */
+adv_must_check int journal_view_job(const struct journal_view *v, const char *job, struct journal_story *ret,
+                                    struct adv_err *err);
+
+/* Takes the lock of an agent's folder if it is free; closing @ret_fd gives it back. With it no agent of the folder runs.
+ * Errors: -ADV_NOT_FOUND (no agent has ever been there); -ADV_ALREADY_EXISTS (an agent has it); -ADV_UNAVAILABLE. */
+adv_must_check int journal_folder_lock(const char *dir, int *ret_fd, struct adv_err *err);
+
+ADV_DEFINE_CLEANUP(journal_view, journal_view_free);
 
 #endif

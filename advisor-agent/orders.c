@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "advisor-agent/hold.h"
 #include "advisor-agent/reconcile.h"
 #include "common/clock.h"
-#include "common/digest.h"
 #include "common/failpoint.h"
 #include "common/hostlist.h"
 #include "common/log.h"
@@ -32,6 +32,8 @@
 #define NODES_MAX    100000
 #define LIST_MAX     (32u << 10) /* bytes of their names: half a journal record */
 #define HOLD_MIN_US  3600000000ll
+#define HOLD_RENEW_US (HOLD_MIN_US / 2) /* what is left of a hold in force when its record is renewed */
+#define HOLDS_US     1000000 /* between two looks whether the records of holds are still true */
 #define REPORT_AGAIN_US 3600000000ll
 #define REPORT_AGAIN_MIN 100 /* the newest in any case: the clock may have been set meanwhile */
 #define BACK_OFF_US     1000000 /* doubled up to the next */
@@ -243,6 +245,24 @@ static struct order *find(const struct agent *a, const char *name)
     return NULL;
 }
 
+/* An order in force says itself how long it is: by the clock since boot. */
+static bool in_force(const struct order *x)
+{
+    return x && !x->done_us && !x->stale && adv_boot_us() < x->expires_boot_us &&
+           x->o.actionability >= advisor_v1_Actionability_ACTIONABILITY_NEEDS_APPROVAL;
+}
+
+static enum journal_mode mode_told(const struct agent *a)
+{
+    static const enum journal_mode modes[] = {
+        [advisor_v1_Mode_MODE_UNSPECIFIED] = JOURNAL_MODE_UNKNOWN, [advisor_v1_Mode_MODE_OFF] = JOURNAL_MODE_OFF,
+        [advisor_v1_Mode_MODE_OBSERVE] = JOURNAL_MODE_OBSERVE,     [advisor_v1_Mode_MODE_APPROVE] = JOURNAL_MODE_APPROVE,
+        [advisor_v1_Mode_MODE_ACT] = JOURNAL_MODE_ACT,
+    };
+
+    return (size_t) a->cluster_mode < ADV_ARRAY_LEN(modes) ? modes[a->cluster_mode] : JOURNAL_MODE_UNKNOWN;
+}
+
 /* Is the job to stay in our hold? While its order is carried out or may still become approved; not
  * when the mode was lowered to less, or when nobody wants it any more. */
 static bool keeps(struct agent *a, const struct journal_hold *h)
@@ -255,12 +275,68 @@ static bool keeps(struct agent *a, const struct journal_hold *h)
         return true;
     if (!a->orders_known) /* as a rule a matter of seconds */
         return !expired || !a->session_up_us || adv_mono_us() - a->session_up_us < UNTOLD_US;
-    /* An order in force says itself how long it is: by the clock since boot. */
-    if (!x || x->done_us || x->stale || adv_boot_us() >= x->expires_boot_us ||
-        x->o.actionability < advisor_v1_Actionability_ACTIONABILITY_NEEDS_APPROVAL ||
-        a->cluster_mode < advisor_v1_Mode_MODE_APPROVE)
+    if (!in_force(x))
         return false;
-    return mode_now(a) >= advisor_v1_Mode_MODE_APPROVE || !ceiling_known(a->ceiling);
+    agent_look_at_ceiling(a);
+    return !hold_lowered(mode_told(a), ceiling_known(a->ceiling), ceiling_mode(a->ceiling));
+}
+
+/* What the records of holds say of their advice, for whoever reads them when we cannot act: the watchdog, the next run. */
+static enum journal_want want_of(struct agent *a, const struct journal_hold *h)
+{
+    const struct order *x = find(a, h->advice);
+
+    if (h->on_expiry == JOURNAL_CANCEL || !in_force(x))
+        return JOURNAL_OVER;
+    return x->o.actionability == advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE && mode_suffices(x, mode_now(a))
+               ? JOURNAL_WANTED
+               : JOURNAL_AWAITING;
+}
+
+static int64_t hold_until(struct agent *a, const struct order *x)
+{
+    int64_t left = x->expires_boot_us - adv_boot_us();
+
+    return agent_wall_us(a) + (left > HOLD_MIN_US ? left : HOLD_MIN_US);
+}
+
+/* False: it is as it should be. */
+static bool is_news(struct agent *a, const struct journal_hold *h, struct journal_hold *ret)
+{
+    const struct order *x = find(a, h->advice);
+
+    *ret = *h;
+    ret->mode = mode_told(a);
+    if (a->orders_known)
+        ret->want = want_of(a, h);
+    if (a->orders_known && ret->want != JOURNAL_OVER && h->expires_wall_us &&
+        h->expires_wall_us - agent_wall_us(a) < HOLD_RENEW_US)
+        ret->expires_wall_us = hold_until(a, x);
+    return ret->mode != h->mode || ret->want != h->want || ret->expires_wall_us != h->expires_wall_us;
+}
+
+static void renew_holds(struct agent *a, int64_t now)
+{
+    static struct adv_ratelimit limit;
+    const struct journal_hold *h;
+    struct journal_hold news;
+    struct adv_err err;
+    size_t pos = 0;
+
+    if (now < a->next_holds_us || !a->session_up_us)
+        return;
+    a->next_holds_us = now + HOLDS_US;
+    while ((h = journal_next_hold(a->journal, &pos))) {
+        if (!is_news(a, h, &news))
+            continue;
+        if (journal_append_hold(a->journal, &news, &err) < 0) {
+            if (adv_log_ratelimit(&limit, 1))
+                adv_warn("advice", "what became of a hold is not journalled, will try again", ADV_FS("job", news.job),
+                         ADV_FS("why", err.msg));
+            return;
+        }
+        pos = 0; /* the list has changed */
+    }
 }
 
 /* A recovery that is begun must be allowed to end: what brings the job into our hold is asked for
@@ -279,6 +355,89 @@ static int may_chain(struct order *x, const struct adapter_job *job, struct adv_
     return r;
 }
 
+/* The watchdog, which ends our holds when we do not: its journal lies in a folder of ours. What it has ended has ended for us,
+ * too; what it has begun may land until the landing bound has passed, as what an earlier run of ours began. */
+static const struct journal_step *watchdog_open(const struct agent *a, const char *job)
+{
+    const struct journal_step *s;
+    size_t pos = 0;
+
+    while (a->watchdog && (s = journal_view_next_step(a->watchdog, &pos)))
+        if (!s->done && (!job || strcmp(s->intent.job, job) == 0))
+            return s;
+    return NULL;
+}
+
+bool orders_watchdog_at_work(const struct agent *a)
+{
+    return watchdog_open(a, NULL) != NULL;
+}
+
+/* The step of one that was killed does not stand in the way for ever. */
+static bool watchdog_at_work(const struct agent *a, const char *job)
+{
+    return watchdog_open(a, job) && adv_boot_us() < a->watchdog_free_boot_us;
+}
+
+static bool ended_by_watchdog(const struct agent *a, const struct journal_hold *h)
+{
+    const struct journal_step *s;
+    size_t pos = 0;
+
+    while ((s = journal_view_next_step(a->watchdog, &pos)))
+        if (s->done && strcmp(s->intent.job, h->job) == 0 && strcmp(s->intent.advice, h->advice) == 0 &&
+            s->intent.restarts + 1 == h->restarts &&
+            strcmp(s->outcome.observed, adapter_observed_name(ADAPTER_OBSERVED_YES)) == 0)
+            return true;
+    return false;
+}
+
+static void follow_watchdog(struct agent *a, int64_t now)
+{
+    const struct journal_step *s, *newest = NULL;
+    const struct journal_hold *h;
+    struct adv_err err;
+    size_t pos = 0;
+    bool changed;
+    int r;
+
+    if (!a->watchdog || now < a->next_watchdog_us)
+        return;
+    if (now != INT64_MAX)
+        a->next_watchdog_us = now + HOLDS_US;
+    r = journal_view_refresh(a->watchdog, &changed, &err);
+    if (!changed && r == 0 && !a->watchdog_unread)
+        return;
+    if (r < 0 && r != -ADV_NOT_FOUND && !a->watchdog_unread)
+        adv_warn("advice", "the watchdog's journal cannot be read, what it did is found by looking at the jobs",
+                 ADV_FS("why", err.msg));
+    a->watchdog_unread = r < 0 && r != -ADV_NOT_FOUND;
+    if (r < 0)
+        return;
+    while ((s = journal_view_next_step(a->watchdog, &pos)))
+        if (!s->done && (!newest || s->seq > newest->seq))
+            newest = s;
+    if (newest && newest->seq != a->watchdog_seq) {
+        a->watchdog_seq = newest->seq;
+        a->watchdog_free_boot_us = adv_boot_us() + (a->cfg->command_deadline_ms + a->bound_ms) * 1000;
+        lease_unsettle(&a->lease, adv_boot_us());
+        adv_info("advice", "the watchdog has begun to end a hold, nothing is written until that can land no more",
+                 ADV_FS("job", newest->intent.job), ADV_FS("advice", newest->intent.advice));
+    }
+    for (pos = 0; (h = journal_next_hold(a->journal, &pos));) {
+        char job[JOURNAL_JOB_SIZE];
+        if (!ended_by_watchdog(a, h))
+            continue;
+        (void) snprintf(job, sizeof(job), "%s", h->job);
+        if (journal_append_hold_end(a->journal, job, &err) < 0) {
+            a->watchdog_unread = true; /* once more at the next look */
+            return;
+        }
+        adv_info("advice", "the watchdog has ended a hold", ADV_FS("job", job));
+        pos = 0;
+    }
+}
+
 /* Is what is wanted still what the step under way was decided for? */
 static bool same_order(const struct order *x)
 {
@@ -294,6 +453,9 @@ static bool may_write(struct order *x, const struct adapter_write *w)
 
     if (a->closing)
         return deny(x, REASON(STALE_EPOCH), "the agent is stopping");
+    follow_watchdog(a, INT64_MAX);
+    if (watchdog_at_work(a, x->o.attempt.job_id))
+        return deny(x, REASON(STALE_EPOCH), "the watchdog has begun to end the hold of this job");
     if (!lease_may_write(&a->lease, now, w->deadline_ms, w->landing_bound_ms))
         return deny(x, REASON(STALE_EPOCH), "the lease does not cover the command");
     if ((r = journal_may_act(a->journal, &err)) < 0)
@@ -365,26 +527,15 @@ static int what_it_adds(const struct adapter_write *w, struct adv_buf *ret, stru
                               : r;
 }
 
-static void comment_hash(const char *comment, char out[JOURNAL_HASH_SIZE])
-{
-    uint8_t sum[ADV_SHA256_LEN];
-
-    if (adv_sha256(comment, strlen(comment), sum, NULL) < 0)
-        out[0] = '\0';
-    else
-        (void) adv_hex(sum, JOURNAL_HASH_SIZE / 2, out);
-}
-
 static int journal_hold(struct order *x, const char *comment, struct adv_err *err)
 {
     struct journal_hold h = { .restarts = x->o.attempt.restart_count + 1, .first_submit_s = x->o.incarnation_unix,
-                              .on_expiry = JOURNAL_RELEASE };
-    int64_t left = x->expires_boot_us - adv_boot_us();
+                              .on_expiry = JOURNAL_RELEASE, .want = JOURNAL_WANTED, .mode = mode_told(x->a) };
 
-    h.expires_wall_us = agent_wall_us(x->a) + (left > HOLD_MIN_US ? left : HOLD_MIN_US);
+    h.expires_wall_us = hold_until(x->a, x);
     (void) snprintf(h.job, sizeof(h.job), "%s", x->o.attempt.job_id);
     (void) snprintf(h.advice, sizeof(h.advice), "%s", x->o.name);
-    comment_hash(comment, h.comment);
+    hold_comment_hash(comment, h.comment);
     return journal_append_hold(x->a->journal, &h, err);
 }
 
@@ -646,6 +797,7 @@ static void put_right(struct order *x, const struct adapter_job *job)
         return;
     cancel = *h;
     cancel.on_expiry = JOURNAL_CANCEL;
+    cancel.want = JOURNAL_OVER;
     if (journal_append_hold(x->a->journal, &cancel, &err) < 0)
         adv_warn("advice", "that a job is to be cancelled is not journalled", ADV_FS("why", err.msg));
 }
@@ -856,34 +1008,27 @@ static void act(struct order *x, enum adapter_verb verb, const struct adapter_jo
     a->adapter->ops->act(a->adapter, &action, on_acted, x);
 }
 
-/* Is @job the one, and the attempt, that the hold speaks of? */
-enum whose { OURS, NOT_OURS, UNSURE };
-
-static enum whose whose_hold(struct order *x, const struct journal_hold *h, const struct adapter_job *job)
+static enum hold_whose whose_hold(struct order *x, const struct journal_hold *h, const struct adapter_job *job)
 {
     static const enum adapter_verb requeues[] = { ADAPTER_VERB_PRESERVE, ADAPTER_VERB_INTERRUPT };
     int64_t first_submit_s = agent_first_submit(x->a, job);
 
-    if (job->restart_count != h->restarts)
-        return NOT_OURS;
-    if (!first_submit_s)
-        return UNSURE;
-    if (h->first_submit_s)
-        return first_submit_s == h->first_submit_s ? OURS : NOT_OURS;
+    if (job->restart_count != h->restarts || !first_submit_s || h->first_submit_s)
+        return hold_whose(h, job, first_submit_s);
     /* A record of an older version. The id has meant this job since its first submit: the attempt that
      * we requeued was one of it if it was submitted then or later. */
     for (size_t i = 0; i < ADV_ARRAY_LEN(requeues); i++) {
         const struct journal_step *s =
             journal_find_step(x->a->journal, h->advice, h->job, adapter_verb_name(requeues[i]));
         if (s && s->intent.submit_s && s->intent.restarts + 1 == h->restarts)
-            return s->intent.submit_s >= first_submit_s ? OURS : NOT_OURS;
+            return s->intent.submit_s >= first_submit_s ? HOLD_OURS : HOLD_NOT_OURS;
     }
-    return UNSURE;
+    return HOLD_UNSURE;
 }
 
 static bool is_held(struct order *x, const struct journal_hold *h, const struct adapter_job *job)
 {
-    return whose_hold(x, h, job) == OURS;
+    return whose_hold(x, h, job) == HOLD_OURS;
 }
 
 static void unwind_step(struct order *x, enum adapter_found found, const struct adapter_job_detail *d)
@@ -891,10 +1036,10 @@ static void unwind_step(struct order *x, enum adapter_found found, const struct 
     struct agent *a = x->a;
     const struct journal_hold *h = journal_find_hold(a->journal, x->o.attempt.job_id);
     struct adv_err err;
-    enum whose whose = found == ADAPTER_FOUND && h && d->job.state == ADAPTER_JOB_PENDING && d->job.held_by_requeue
+    enum hold_whose whose = found == ADAPTER_FOUND && h && d->job.state == ADAPTER_JOB_PENDING && d->job.held_by_requeue
                            ? whose_hold(x, h, &d->job)
-                           : NOT_OURS;
-    bool ours = whose == OURS;
+                           : HOLD_NOT_OURS;
+    bool ours = whose == HOLD_OURS;
 
     x->due_us = adv_mono_us() + LATER_US;
     if (!h || keeps(a, h)) { /* begun anew if that changes */
@@ -911,7 +1056,7 @@ static void unwind_step(struct order *x, enum adapter_found found, const struct 
     }
     /* To let go of it would leave it held for ever, and to release it might be a release of somebody
      * else's hold: the record stays until the job is known or no longer held. */
-    if (whose == UNSURE && h->on_expiry != JOURNAL_LEAVE) {
+    if (whose == HOLD_UNSURE && h->on_expiry != JOURNAL_LEAVE) {
         if (!x->back_off_us)
             adv_warn("advice", "a job waits in a hold that may be ours, which job its id means is not known; "
                                "it is left alone and looked at again, a person may release or cancel it",
@@ -919,7 +1064,7 @@ static void unwind_step(struct order *x, enum adapter_found found, const struct 
         wait_longer(x);
         return;
     }
-    if (whose != NOT_OURS && h->on_expiry == JOURNAL_LEAVE)
+    if (whose != HOLD_NOT_OURS && h->on_expiry == JOURNAL_LEAVE)
         adv_warn("advice", "a held job is left as it is, for its owner to decide", ADV_FS("job", h->job));
     if (!ours || h->on_expiry == JOURNAL_LEAVE) {
         if (journal_append_hold_end(a->journal, h->job, &err) < 0)
@@ -1002,7 +1147,7 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
     };
     if (h && found == ADAPTER_FOUND && h->comment[0] && is_held(x, h, &d->job)) {
         char now[JOURNAL_HASH_SIZE];
-        comment_hash(d->comment, now);
+        hold_comment_hash(d->comment, now);
         v.comment_changed = strcmp(now, h->comment) != 0;
     }
     if (found == ADAPTER_FOUND_GONE && !v.first_submit_s)
@@ -1336,6 +1481,8 @@ void orders_tick(struct agent *a)
         write_outcomes(a);
     finish_forgotten(a);
     forget(a, now);
+    follow_watchdog(a, now);
+    renew_holds(a, now);
     if (!a->lease.held || !lease_valid(&a->lease, adv_boot_us()))
         return;
     if (lease_settled(&a->lease, adv_boot_us()) && a->good_read_us) {

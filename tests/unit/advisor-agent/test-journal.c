@@ -465,3 +465,210 @@ Test(journal, killed_at_any_moment)
         journal_free(j);
     }
 }
+
+/* ---- looking from outside ---- */
+
+static struct journal_view *view(enum journal_view_of what)
+{
+    struct journal_view *v = NULL;
+
+    cr_assert_eq(journal_view_new(dir, what, &v, NULL), 0);
+    return v;
+}
+
+static int look(struct journal_view *v, bool *ret_changed)
+{
+    struct adv_err err;
+
+    return journal_view_refresh(v, ret_changed, &err);
+}
+
+static size_t count_holds(struct journal_view *v)
+{
+    size_t pos = 0, n = 0;
+
+    while (journal_view_next_hold(v, &pos))
+        n++;
+    return n;
+}
+
+static void hold_job(struct journal *j, const char *job, enum journal_want want)
+{
+    struct journal_hold h = { .advice = "adv", .restarts = 2, .first_submit_s = 1000, .expires_wall_us = 5, .want = want,
+                              .mode = JOURNAL_MODE_ACT };
+
+    (void) snprintf(h.job, sizeof(h.job), "%s", job);
+    cr_assert_eq(journal_append_hold(j, &h, NULL), 0);
+}
+
+static void write_at(off_t at, const char *text)
+{
+    char path[100];
+
+    (void) snprintf(path, sizeof(path), "%s/journal", dir);
+    int fd = open(path, O_WRONLY);
+    cr_assert(fd >= 0);
+    if (at < 0)
+        at = lseek(fd, 0, SEEK_END) + at + 1;
+    cr_assert_eq(pwrite(fd, text, strlen(text), at), (ssize_t) strlen(text));
+    (void) close(fd);
+}
+
+Test(journal, is_seen_from_outside_while_it_grows)
+{
+    struct journal_view *v = view(JOURNAL_VIEW_HOLDS);
+    struct journal *j;
+    struct journal_story s;
+    size_t pos = 0;
+    bool changed;
+
+    cr_assert_eq(look(v, &changed), -ADV_NOT_FOUND);
+    j = reopen(NULL);
+    fill(j);
+    cr_assert_eq(look(v, &changed), 0);
+    cr_assert(changed && count_holds(v) == 1);
+    cr_assert_eq(look(v, &changed), 0);
+    cr_assert(!changed);
+    hold_job(j, "8", JOURNAL_AWAITING);
+    hold_job(j, "8", JOURNAL_WANTED);
+    cr_assert_eq(look(v, &changed), 0);
+    cr_assert(changed && count_holds(v) == 2);
+    (void) journal_view_next_hold(v, &pos);
+    const struct journal_hold *h = journal_view_next_hold(v, &pos);
+    cr_assert(h && h->want == JOURNAL_WANTED && h->mode == JOURNAL_MODE_ACT && h->expires_wall_us == 5);
+    /* of one job: its life, and the step that requeued it last */
+    end(j, begin(j, "5", "constrain", 300), NULL);
+    uint64_t last = begin(j, "5", "interrupt", 400);
+    end(j, begin(j, "6", "interrupt", 500), NULL);
+    cr_assert_eq(journal_view_job(v, "5", &s, NULL), 0);
+    cr_assert(s.life_known && s.life.first_submit_s == 1000 && s.life.uid == 7 && s.requeue.seq == last);
+    cr_assert_str_eq(s.requeue.intent.verb, "interrupt");
+    cr_assert_eq(journal_view_job(v, "9", &s, NULL), 0);
+    cr_assert(!s.life_known && !s.requeue.seq);
+    /* compaction replaces the file */
+    cr_assert_eq(journal_append_hold_end(j, "5", NULL), 0);
+    cr_assert_eq(journal_compact(j, 0, NULL), 0);
+    cr_assert_eq(look(v, &changed), 0);
+    cr_assert(changed && count_holds(v) == 1);
+    cr_assert_eq(journal_view_job(v, "5", &s, NULL), 0);
+    cr_assert(s.life_known && s.requeue.seq == last);
+    journal_free(j);
+    journal_view_free(v);
+}
+
+Test(journal, an_end_that_is_not_whole_is_not_there)
+{
+    struct journal_view *v = view(JOURNAL_VIEW_HOLDS);
+    struct journal *j = reopen(NULL);
+    bool changed;
+
+    hold_job(j, "5", JOURNAL_WANTED);
+    write_at(-1, "{\"crc\":\"00000000\",\"job\":\"5\",\"kind\":\"hold_end\"");
+    cr_assert_eq(look(v, &changed), 0);
+    cr_assert_eq(count_holds(v), 1);
+    write_at(-1, ",\"seq\":3}\n"); /* whole, but its sum is wrong: the writer cuts it off as well */
+    cr_assert_eq(look(v, &changed), 0);
+    cr_assert_eq(count_holds(v), 1);
+    write_at(-1, "\n"); /* not the end any more */
+    cr_assert_eq(look(v, &changed), -ADV_DATA_LOSS);
+    cr_assert_eq(count_holds(v), 0);
+    cr_assert_eq(look(v, &changed), -ADV_DATA_LOSS);
+    journal_free(j);
+    journal_view_free(v);
+}
+
+Test(journal, damage_shows_nothing)
+{
+    struct journal_view *v = view(JOURNAL_VIEW_HOLDS);
+    struct journal *j = reopen(NULL);
+    struct journal_story s;
+    char path[100];
+    bool changed;
+
+    hold_job(j, "5", JOURNAL_WANTED);
+    hold_job(j, "6", JOURNAL_WANTED);
+    journal_free(j);
+    write_at(30, "\x01");
+    cr_assert_eq(look(v, &changed), -ADV_DATA_LOSS);
+    cr_assert_eq(count_holds(v), 0);
+    cr_assert_eq(journal_view_job(v, "5", &s, NULL), -ADV_DATA_LOSS);
+    /* nor does a pipe in its place stop the reader */
+    (void) snprintf(path, sizeof(path), "%s/journal", dir);
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    cr_assert_eq(look(v, &changed), -ADV_UNAVAILABLE);
+    journal_view_free(v);
+}
+
+/* The writer cuts a record off that it could not sync, and writes on: where the reader stood there is no line's beginning. */
+Test(journal, what_was_cut_back_is_read_anew)
+{
+    struct journal_view *v = view(JOURNAL_VIEW_HOLDS);
+    struct journal *j = reopen(NULL);
+    struct stat st;
+    char path[100];
+    bool changed;
+
+    (void) snprintf(path, sizeof(path), "%s/journal", dir);
+    hold_job(j, "5", JOURNAL_WANTED);
+    cr_assert_eq(stat(path, &st), 0);
+    hold_job(j, "6", JOURNAL_WANTED);
+    cr_assert_eq(look(v, &changed), 0);
+    cr_assert_eq(count_holds(v), 2);
+    journal_free(j);
+    cr_assert_eq(truncate(path, st.st_size), 0);
+    j = reopen(NULL);
+    hold_job(j, "46_5", JOURNAL_AWAITING);
+    hold_job(j, "47_5", JOURNAL_AWAITING);
+    cr_assert_eq(look(v, &changed), 0);
+    cr_assert(changed && count_holds(v) == 3);
+    journal_free(j);
+    journal_view_free(v);
+}
+
+Test(journal, steps_are_seen_from_outside)
+{
+    struct journal_view *v = view(JOURNAL_VIEW_STEPS);
+    struct journal *j = reopen(NULL);
+    const struct journal_step *s;
+    size_t pos = 0;
+    bool changed;
+
+    for (int i = 0; i < 50; i++)
+        end(j, begin(j, "5", "release", i), NULL);
+    uint64_t open = begin(j, "5", "release", 60);
+    cr_assert_eq(look(v, &changed), 0);
+    cr_assert((s = journal_view_next_step(v, &pos)) && s->seq == open && !s->done, "older ones are not kept");
+    cr_assert_null(journal_view_next_step(v, &pos));
+    end(j, open, NULL);
+    cr_assert_eq(look(v, &changed), 0);
+    pos = 0;
+    cr_assert((s = journal_view_next_step(v, &pos)) && s->done);
+    cr_assert_str_eq(s->outcome.observed, "yes");
+    journal_free(j);
+    journal_view_free(v);
+}
+
+Test(journal, the_folder_is_one_agents)
+{
+    struct journal *j = reopen(NULL);
+    int fd = -1;
+
+    cr_assert_eq(journal_folder_lock(dir, &fd, NULL), -ADV_ALREADY_EXISTS);
+    journal_free(j);
+    cr_assert_eq(journal_folder_lock(dir, &fd, NULL), 0);
+    /* who takes it for a moment does not keep an agent from starting */
+    pid_t child = fork();
+    cr_assert(child >= 0);
+    if (child == 0) {
+        (void) usleep(300000);
+        _exit(0);
+    }
+    (void) close(fd); /* the child has it still */
+    j = reopen(NULL);
+    cr_assert_eq(waitpid(child, NULL, 0), child);
+    journal_free(j);
+    (void) strcat(dir, "/none");
+    cr_assert_eq(journal_folder_lock(dir, &fd, NULL), -ADV_NOT_FOUND);
+    dir[strlen(dir) - 5] = '\0';
+}
