@@ -32,7 +32,7 @@ with tempfile.TemporaryDirectory(prefix="advisor-install-") as dest:
     for folder, _, files in os.walk(dest):
         for f in files:
             found.setdefault(f, os.path.join(folder, f))
-    for name in ("advisord", "advisorctl", "advisor-agent", "advisor-tail"):
+    for name in ("advisord", "advisorctl", "advisor-agent", "advisor-tail", "advisor-watchdog"):
         assert name in found and os.access(found[name], os.X_OK), (name, sorted(found))
     assert not os.stat(found["advisor-tail"]).st_mode & 0o6000, "who installs it decides whether it is setuid"
     # the rules are where advisord and advisorctl look, all of them, and good
@@ -48,15 +48,15 @@ with tempfile.TemporaryDirectory(prefix="advisor-install-") as dest:
     with open(f"{source}/docs/install.md") as f:
         page = f.read()
     blocks = [re.sub(r"^   ", "", b, flags=re.M) for b in re.findall(r"^ *```yaml\n(.*?)^ *```", page, re.S | re.M)]
-    daemon, ceiling, agent = blocks
-    for program, text in (("advisord", daemon), ("advisor-agent", agent)):
+    daemon, ceiling, agent, watchdog = blocks
+    for program, text in (("advisord", daemon), ("advisor-agent", agent), ("advisor-watchdog", watchdog)):
         path = f"{dest}/{program}.yaml"
         with open(path, "w") as f:
             f.write(text)
         run(found[program], "--config", path, "--check-config")
     assert ceiling.startswith("mode: observe"), ceiling
     # units start what is installed
-    for unit in ("advisord", "advisor-agent"):
+    for unit in ("advisord", "advisor-agent", "advisor-watchdog"):
         with open(f"{source}/examples/systemd/{unit}.service") as f:
             exe = re.search(r"^ExecStart=(\S+)", f.read(), re.M).group(1)
         assert exe.startswith("/usr/local/") and os.path.basename(exe) == unit, exe
