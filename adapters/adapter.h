@@ -22,7 +22,7 @@
 
 #include "common/err.h"
 
-#define ADAPTER_OPS_VERSION 1
+#define ADAPTER_OPS_VERSION 2
 #define ADAPTER_ID_SIZE     32 /* "4294967295_4294967295" and its NUL */
 
 /* ---- what a scheduler shows ------------------------------------------------------------------------------------ */
@@ -211,6 +211,27 @@ enum adapter_found {
     ADAPTER_FOUND_GONE, /* the scheduler answered, we may see all jobs, and it has no such job */
 };
 
+/* What accounting remembers of an attempt that the scheduler itself has forgotten. */
+enum adapter_past {
+    ADAPTER_PAST_UNKNOWN = 0, /* accounting was not to be asked, or does not tell the end (yet) */
+    ADAPTER_PAST_ENDED,
+    ADAPTER_PAST_NONE, /* it answered, and knows no such attempt */
+};
+#define ADAPTER_HISTORY_MAX 40 /* attempts of one question */
+
+struct adapter_attempt_id {
+    char id[ADAPTER_ID_SIZE];
+    int64_t submit_s; /* of the attempt, as the scheduler showed it */
+};
+struct adapter_end { /* the rest is set where it ENDED */
+    enum adapter_past found;
+    enum adapter_job_state state;
+    const char *state_text; /* "CANCELLED by 1000" */
+    struct adapter_exit exit;
+    int64_t start_s, end_s; /* 0: not known */
+    const char *nodes;      /* compressed host list; "" when none */
+};
+
 /* ---- acting ---------------------------------------------------------------------------------------------------- */
 
 struct adapter_action {
@@ -369,6 +390,8 @@ typedef void (*adapter_observe_cb)(void *arg, struct adapter_observation *o);
 typedef void (*adapter_nodes_cb)(void *arg, struct adapter_node_list *l);
 typedef void (*adapter_inspect_cb)(void *arg, enum adapter_found found, struct adapter_job_detail *d,
                                    const struct adv_err *err);
+/* One of @ends for each attempt asked about, borrowed for the callback; all UNKNOWN where @err is set. */
+typedef void (*adapter_history_cb)(void *arg, const struct adapter_end *ends, size_t n, const struct adv_err *err);
 /* @res is borrowed for the callback. */
 typedef void (*adapter_act_cb)(void *arg, const struct adapter_result *res);
 
@@ -379,6 +402,8 @@ struct adapter_ops {
     void (*observe)(struct adapter *a, adapter_observe_cb cb, void *arg);
     void (*nodes)(struct adapter *a, adapter_nodes_cb cb, void *arg);
     void (*inspect)(struct adapter *a, const char *id, adapter_inspect_cb cb, void *arg);
+    /* @attempts is copied; at most ADAPTER_HISTORY_MAX. */
+    void (*history)(struct adapter *a, const struct adapter_attempt_id *attempts, size_t n, adapter_history_cb cb, void *arg);
     /* @action is copied. */
     void (*act)(struct adapter *a, const struct adapter_action *action, adapter_act_cb cb, void *arg);
     /* Starts no more commands. Outstanding callbacks still come (UNAVAILABLE, or what their running command says);

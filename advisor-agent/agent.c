@@ -230,6 +230,7 @@ static void op_welcome(void *ctx, const advisor_v1_Welcome *w, int64_t sent_boot
         adv_info("agent", "standing by", ADV_FS("holder", w->lease_holder));
     if (w->send_snapshot)
         send_all(a);
+    snapshot_ends_again(a->snapshot);
     a->resumable = false;
     a->next_poll_us = 0;
     (void) malloc_trim(0); /* what the handshake needed for a moment */
@@ -371,8 +372,11 @@ void agent_job_read(struct agent *a, const struct adapter_job_detail *d)
 void agent_job_gone(struct agent *a, const char *id)
 {
     char copy[JOURNAL_JOB_SIZE];
+    const advisor_v1_JobObservation *o = snapshot_find(a->snapshot, id);
 
     (void) snprintf(copy, sizeof(copy), "%s", id); /* may belong to the record that goes */
+    if (o)
+        past_vanished(a, o);
     snapshot_gone(a->snapshot, copy);
     journal_forget_job(a->journal, copy);
     orders_wake(a, copy);
@@ -440,9 +444,14 @@ static void start_inspects(struct agent *a)
 
 static bool there(void *ctx, const char *job)
 {
-    const struct agent *a = ctx;
+    struct agent *a = ctx;
+    const struct journal_life *l;
 
-    return snapshot_find(a->snapshot, job) != NULL;
+    if (snapshot_find(a->snapshot, job))
+        return true;
+    if ((l = journal_life(a->journal, job)))
+        past_unseen(a, job, l);
+    return false;
 }
 
 static void on_observed(void *arg, struct adapter_observation *o)
@@ -523,6 +532,7 @@ static void on_described(void *arg, const struct adapter_description *d, const s
         adv_warn("agent", "the scheduler does not answer, will ask again", ADV_FS("why", err->msg));
     } else {
         a->forget_after_s = d->forget_after_s;
+        a->accounting = d->accounting;
         a->n_verbs = 0;
         for (int v = 0; v < ADAPTER_VERB_MAX_; v++)
             if (d->verbs & ADAPTER_VERB_BIT(v))
@@ -593,6 +603,8 @@ static void on_tick(uv_timer_t *timer)
     }
     renew_tick(a->renew, a->session, now, adv_wall_us());
     look_at_focus(a, now);
+    if (a->described)
+        past_tick(a, now);
     orders_tick(a);
 }
 
@@ -707,6 +719,7 @@ struct agent *agent_free(struct agent *a)
     if (!a)
         return NULL;
     orders_free(a);
+    past_free(a);
     logs_free(a);
     (void) snapshot_free(a->snapshot);
     (void) renew_free(a->renew);

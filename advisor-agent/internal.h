@@ -2,7 +2,7 @@
 #ifndef ADVISOR_AGENT_INTERNAL_H
 #define ADVISOR_AGENT_INTERNAL_H
 
-/* Shared by agent.c, incarnation.c, orders.c and logs.c; nobody else includes it. Loop thread only. */
+/* Shared by agent.c, incarnation.c, orders.c, past.c and logs.c; nobody else includes it. Loop thread only. */
 
 #include <uv.h>
 
@@ -25,6 +25,7 @@
 
 struct order;
 struct attempt_log;
+struct pasts;
 
 struct agent {
     uv_loop_t *loop;
@@ -72,6 +73,8 @@ struct agent {
     int64_t observe_began_us, observe_began_boot_us, observe_began_wall_us; /* the poll under way */
     int64_t good_read_us; /* begun; 0: never */
     int64_t look_boot_us, look_wall_us; /* at or before each job record was read; 0: never */
+    bool accounting;        /* history can be asked for */
+    struct pasts *pasts;    /* past.c; NULL: none yet */
     int64_t forget_after_s; /* how long the scheduler keeps an ended job; 0: not known */
     unsigned inspecting;
     struct focus {
@@ -137,6 +140,13 @@ bool orders_watchdog_at_work(const struct agent *a);
 bool orders_writing(const struct agent *a); /* a command may be under way */
 void orders_authorize(void *ctx, const struct adapter_write *w, adapter_authorize_cb cb, void *arg);
 void orders_free(struct agent *a);
+
+/* past.c: asks accounting how attempts ended that the scheduler forgot: one that was in the last look, or one that only the
+ * journal knows of. */
+void past_vanished(struct agent *a, const advisor_v1_JobObservation *o);
+void past_unseen(struct agent *a, const char *job, const struct journal_life *l);
+void past_tick(struct agent *a, int64_t now);
+void past_free(struct agent *a);
 
 /* logs.c: follows output files. */
 int logs_start(struct agent *a, struct adv_err *err);

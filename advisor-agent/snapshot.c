@@ -42,12 +42,21 @@ struct gone {
     bool is_node;
 };
 
+/* How an attempt ended that the scheduler has forgotten; oldest first. */
+struct ended {
+    struct ended *next;
+    advisor_v1_JobEnd m;
+    bool sent;
+};
+
 struct snapshot {
     snapshot_first_submit_cb first_submit;
     void *ctx;
     struct job *jobs;
     struct node *nodes;
     struct gone *gone;
+    struct ended *ended;
+    unsigned n_ended;
     unsigned round, node_round;
     bool observed; /* at least once, complete */
     bool full;     /* a full snapshot is to be sent */
@@ -57,6 +66,7 @@ struct snapshot {
     /* The update under way. */
     advisor_v1_JobObservation *out_jobs;
     advisor_v1_NodeObservation *out_nodes;
+    advisor_v1_JobEnd *out_ended;
     char *out_gone_jobs[TAKE_MAX], *out_gone_nodes[TAKE_MAX];
 };
 
@@ -96,8 +106,10 @@ static void release_out(struct snapshot *s)
     }
     free(s->out_jobs);
     free(s->out_nodes);
+    free(s->out_ended);
     s->out_jobs = NULL;
     s->out_nodes = NULL;
+    s->out_ended = NULL;
 }
 
 static void drop_gone(struct snapshot *s)
@@ -108,6 +120,16 @@ static void drop_gone(struct snapshot *s)
         free(g->name);
         free(g);
     }
+}
+
+static void drop_oldest_ended(struct snapshot *s)
+{
+    struct ended *e = s->ended;
+
+    s->ended = e->next;
+    s->n_ended--;
+    free(e->m.nodes);
+    free(e);
 }
 
 struct snapshot *snapshot_free(struct snapshot *s)
@@ -123,6 +145,8 @@ struct snapshot *snapshot_free(struct snapshot *s)
         free_node(s, n);
     drop_gone(s);
     release_out(s);
+    while (s->ended)
+        drop_oldest_ended(s);
     free(s);
     return NULL;
 }
@@ -396,6 +420,36 @@ void snapshot_gone(struct snapshot *s, const char *job_id)
     free_job(s, j);
 }
 
+int snapshot_ended(struct snapshot *s, const advisor_v1_JobEnd *e, struct adv_err *err)
+{
+    struct ended *n = calloc(1, sizeof(*n)), **at = &s->ended;
+    const char *nodes = e->nodes ? e->nodes : "";
+    size_t room = 3 * strlen(nodes) + 1;
+
+    if (!n || !(n->m.nodes = malloc(room))) {
+        free(n);
+        return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for the end of job %s", e->job_id);
+    }
+    char *text = n->m.nodes;
+    n->m = *e;
+    n->m.nodes = text;
+    (void) adv_utf8_lossy_buf(text, room, nodes, strlen(nodes));
+    release_out(s); /* may point to the one that goes */
+    if (s->n_ended == SNAPSHOT_ENDS_MAX)
+        drop_oldest_ended(s);
+    while (*at)
+        at = &(*at)->next;
+    *at = n;
+    s->n_ended++;
+    return 0;
+}
+
+void snapshot_ends_again(struct snapshot *s)
+{
+    for (struct ended *e = s->ended; e; e = e->next)
+        e->sent = false;
+}
+
 const char *snapshot_next_missing(struct snapshot *s)
 {
     struct job *j, *next;
@@ -471,6 +525,9 @@ bool snapshot_pending(const struct snapshot *s)
         return false;
     if (s->full || s->gone)
         return true;
+    for (const struct ended *e = s->ended; e; e = e->next)
+        if (!e->sent)
+            return true;
     for (j = s->jobs; j; j = j->hh.next)
         if (j->o.hash != j->sent_hash)
             return true;
@@ -500,11 +557,13 @@ bool snapshot_take(struct snapshot *s, size_t budget, advisor_v1_StateUpdate *re
     release_out(s);
     s->out_jobs = calloc(TAKE_MAX, sizeof(*s->out_jobs));
     s->out_nodes = calloc(TAKE_MAX, sizeof(*s->out_nodes));
-    if (!s->out_jobs || !s->out_nodes)
+    s->out_ended = calloc(SNAPSHOT_ENDS_MAX, sizeof(*s->out_ended));
+    if (!s->out_jobs || !s->out_nodes || !s->out_ended)
         return false;
     *ret = (advisor_v1_StateUpdate) { .jobs = s->out_jobs, .nodes = s->out_nodes,
                                       .gone_job_ids = s->out_gone_jobs,
                                       .gone_nodes = s->out_gone_nodes,
+                                      .ended = s->out_ended,
                                       .observe_wall_ms = s->observe_wall_ms };
     while (s->gone && ret->gone_job_ids_count < TAKE_MAX && ret->gone_nodes_count < TAKE_MAX) {
         struct gone *g = s->gone;
@@ -540,6 +599,14 @@ bool snapshot_take(struct snapshot *s, size_t budget, advisor_v1_StateUpdate *re
         used += encoded_size(advisor_v1_NodeObservation_fields, &n->o);
         s->digest ^= n->sent_hash ^ n->o.hash;
         n->sent_hash = n->o.hash;
+    }
+    /* after what the control plane has to know of the job; what does not fit comes with the next one */
+    for (struct ended *e = s->ended; e && !more && !s->gone && used < budget; e = e->next) {
+        if (e->sent)
+            continue;
+        s->out_ended[ret->ended_count++] = e->m;
+        used += encoded_size(advisor_v1_JobEnd_fields, &e->m);
+        e->sent = true;
     }
     if (s->full) {
         ret->full_begin = !s->full_begun;

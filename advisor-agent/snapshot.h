@@ -30,6 +30,12 @@ adv_must_check int snapshot_detail(struct snapshot *s, const struct adapter_job_
 adv_must_check int snapshot_nodes(struct snapshot *s, const struct adapter_node_list *l,
                                   struct adv_err *err);
 void snapshot_gone(struct snapshot *s, const char *job_id);
+/* How an attempt ended that the scheduler has forgotten; copied. The last SNAPSHOT_ENDS_MAX are kept, so that they can be
+ * sent to a control plane that may not have got them. */
+#define SNAPSHOT_ENDS_MAX 256
+adv_must_check int snapshot_ended(struct snapshot *s, const advisor_v1_JobEnd *e, struct adv_err *err);
+/* From now on those are sent again. */
+void snapshot_ends_again(struct snapshot *s);
 
 /* Ids to look at, each named once until the next observation; NULL: none left. */
 const char *snapshot_next_missing(struct snapshot *s);

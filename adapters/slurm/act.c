@@ -244,7 +244,7 @@ static bool owns_requeue(const struct act_task *p)
 static void ask_accounting(struct act_task *p)
 {
     const char *id = p->before->job.id;
-    const char *const argv[] = { "sacct", "-n", "-X", "-P", "-D", "-j", id, "-o", "JobID,Submit,State", NULL };
+    const char *const argv[] = { "sacct", "-n", "-X", "-P", "-D", "-j", id, "-o", SLURM_ACCT_FIELDS, NULL };
 
     p->t.step = ACT_ACCOUNTING;
     slurm_task_run(&p->t, argv);

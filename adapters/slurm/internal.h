@@ -80,6 +80,7 @@ void slurm_find(struct slurm_adapter *a, const char *id, adapter_inspect_cb cb, 
 void slurm_log(struct slurm_adapter *a, enum adapter_log_level level, const char *fmt, ...) ADV_PRINTF(3, 4);
 
 void slurm_observe(struct adapter *base, adapter_observe_cb cb, void *arg);
+void slurm_history(struct adapter *base, const struct adapter_attempt_id *attempts, size_t n, adapter_history_cb cb, void *arg);
 void slurm_act(struct adapter *base, const struct adapter_action *action, adapter_act_cb cb, void *arg);
 
 static inline struct slurm_adapter *slurm_of(struct adapter *base)

@@ -181,7 +181,7 @@ static void ask_accounting(struct observe_task *p)
             last = i;
         }
     }
-    const char *const argv[] = { "sacct", "-n", "-X", "-P", "-j", ids.data, "-o", "JobID,Submit,State", NULL };
+    const char *const argv[] = { "sacct", "-n", "-X", "-P", "-j", ids.data, "-o", SLURM_ACCT_FIELDS, NULL };
     p->t.step = OBSERVE_ACCOUNTING;
     slurm_task_run(&p->t, argv);
 }

@@ -977,12 +977,32 @@ enum adapter_privilege slurm_parse_assoc(const char *text, size_t len, const cha
     return adv_startswith(level, "None") ? ADAPTER_PRIVILEGE_NONE : ADAPTER_PRIVILEGE_UNKNOWN;
 }
 
+static bool acct_exit(const char *text, struct adapter_exit *ret)
+{
+    char part[16];
+    const char *colon = strchr(text, ':');
+    int64_t code, sig;
+
+    *ret = (struct adapter_exit) { .known = false };
+    if (!colon || (size_t) (colon - text) >= sizeof(part))
+        return false;
+    memcpy(part, text, (size_t) (colon - text));
+    part[colon - text] = '\0';
+    if (num(part, 0, 255, 0, &code) < 0 || num(colon + 1, 0, 255, 0, &sig) < 0)
+        return false;
+    *ret = (struct adapter_exit) { true, (int) code, (int) sig };
+    return true;
+}
+
 void slurm_parse_acct(const char *text, size_t len, slurm_acct_fn fn, void *arg)
 {
+    enum { ID, SUBMIT, START, END, EXIT, NODES, N_BEFORE_STATE };
+
     for (const char *p = text, *end = text + len, *nl; p < end; p = nl + 1) {
-        char line[4096], *cursor = line, *submit;
+        char line[16384], *cursor = line, *f[N_BEFORE_STATE];
         struct slurm_acct_row row = { .submit_s = 0 };
         bool completing;
+        size_t i = 0;
 
         nl = memchr(p, '\n', (size_t) (end - p));
         if (!nl)
@@ -992,10 +1012,20 @@ void slurm_parse_acct(const char *text, size_t len, slurm_acct_fn fn, void *arg)
             continue;
         memcpy(line, p, n);
         line[n] = '\0';
-        if (!(row.id = take(&cursor, line + n, "|")) || !(submit = take(&cursor, line + n, "|")) ||
-            num(submit, 0, INT64_MAX, 0, &row.submit_s) < 0)
+        while (i < N_BEFORE_STATE && (f[i] = take(&cursor, line + n, "|")))
+            i++;
+        if (i < N_BEFORE_STATE || num(f[SUBMIT], 0, INT64_MAX, 0, &row.submit_s) < 0)
             continue;
+        row.id = f[ID];
+        /* "Unknown", "None": not known */
+        if (num(f[START], 0, INT64_MAX, 0, &row.start_s) < 0)
+            row.start_s = 0;
+        if (num(f[END], 0, INT64_MAX, 0, &row.end_s) < 0)
+            row.end_s = 0;
+        (void) acct_exit(f[EXIT], &row.exit);
+        row.nodes = strcmp(f[NODES], "None assigned") == 0 ? "" : f[NODES];
         row.state = slurm_state(cursor, &completing);
+        row.state_text = cursor;
         fn(arg, &row);
     }
 }

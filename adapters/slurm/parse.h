@@ -71,11 +71,15 @@ adv_must_check int slurm_parse_reservation(const char *text, size_t len, struct 
 /* ---- scontrol -o show assoc_mgr flags=users users=X */
 enum adapter_privilege slurm_parse_assoc(const char *text, size_t len, const char *user);
 
-/* ---- sacct -n -X -P -D -o JobID,Submit,State (times as unix seconds) */
-struct slurm_acct_row {
-    const char *id; /* "7", "7_2", or "7_[1-3,5]" for tasks that never were on their own; borrowed for the call */
-    int64_t submit_s;
+/* ---- sacct -n -X -P [-D] -o SLURM_ACCT_FIELDS (times as unix seconds) */
+#define SLURM_ACCT_FIELDS "JobID,Submit,Start,End,ExitCode,NodeList,State"
+struct slurm_acct_row { /* texts are borrowed for the call */
+    const char *id; /* "7", "7_2", or "7_[1-3,5]" for tasks that never were on their own */
+    int64_t submit_s, start_s, end_s; /* 0: not known */
+    struct adapter_exit exit;
+    const char *nodes; /* "" when none */
     enum adapter_job_state state;
+    const char *state_text; /* "CANCELLED by 1000" */
 };
 typedef void (*slurm_acct_fn)(void *arg, const struct slurm_acct_row *row);
 void slurm_parse_acct(const char *text, size_t len, slurm_acct_fn fn, void *arg);

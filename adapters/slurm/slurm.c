@@ -643,6 +643,7 @@ static const struct adapter_ops slurm_ops = {
     .observe = slurm_observe,
     .nodes = slurm_nodes,
     .inspect = slurm_inspect,
+    .history = slurm_history,
     .act = slurm_act,
     .free = slurm_free,
 };

@@ -578,6 +578,13 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
             return;
         }
     }
+    if (!running && a->job->gone) {
+        no_action(d);
+        reason(d, "job_forgotten", NULL, "The scheduler no longer knows the job.");
+        summary(d, "Left %s: the scheduler had forgotten the job before anything could be done; it has to be submitted again.",
+                job_state_name(a->state));
+        return;
+    }
     if (!running && a->end_unix && now_us / 1000000 - a->end_unix > (int64_t) (p->valid_for_ms / 1000)) {
         no_action(d);
         reason(d, "too_old", NULL, "It ended %lld minutes ago: somebody may have acted on it since.",

@@ -17,6 +17,7 @@
  *  failed             retryable or maybe, no node blamed         RESTARTED   after shared_cause_window
  *  failed             none; progress seen or ran long enough     RESTARTED   after fallback_delay + window, once
  *  failed             none; died at the start                    NO_ACTION   after fallback_delay
+ *  failed             any, the scheduler forgot the job          NO_ACTION   after log_settle
  *  failed             any, ended longer ago than advice is valid NO_ACTION   at once
  *  failed             no rule's, or retryable and no node blamed; RESTARTED  after log_settle, without them
  *                     but evidence blames some (nodefault.h)

@@ -123,6 +123,19 @@ struct job_obs {
     uint64_t hash;
 };
 
+/* How the newest attempt of a job that the scheduler forgot has ended, as accounting tells it. */
+struct job_end {
+    const char *job_id;
+    uint32_t restart_count;
+    int64_t submit_unix; /* of this attempt */
+    enum job_state state;
+    const char *state_raw;
+    uint32_t exit_code;
+    uint32_t exit_signal;
+    int64_t start_unix, end_unix;
+    const char *nodes;
+};
+
 struct node_obs {
     const char *name;
     const char *state_raw;
@@ -228,6 +241,8 @@ struct event {
             size_t n_jobs;
             const char *const *gone_jobs;
             size_t n_gone_jobs;
+            const struct job_end *ended;
+            size_t n_ended;
             const struct node_obs *nodes;
             size_t n_nodes;
             const char *const *gone_nodes;

@@ -548,7 +548,7 @@ static void judge(struct fleet *f, struct intents *in, struct attempt *a, const 
 {
     struct cluster *c = a->job->cluster;
 
-    if (fleet_switched_off(a->job) || !fleet_is_last(a) || a->job->gone || a->history)
+    if (fleet_switched_off(a->job) || !fleet_is_last(a) || (a->job->gone && !job_state_terminal(a->state)) || a->history)
         return;
     if (c->agent_state != AGENT_CONNECTED || !c->digest_ok) {
         fleet_judge_at(f, a, ev->now_us + POSTPONE_US);

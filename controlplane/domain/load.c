@@ -199,7 +199,7 @@ void fleet_take_over(struct fleet *f, struct cluster *c, uint64_t epoch, int64_t
     }
     for (j = c->jobs_by_uid; j; j = j->hh_uid.next) {
         struct attempt *a = fleet_last_attempt(j);
-        if (!a || j->gone)
+        if (!a || (j->gone && !job_state_terminal(a->state)))
             continue;
         if (job_state_failed(a->state) && !a->history && !a->advice && now_us - a->ms.end_observed_us < 3600 * 1000000LL)
             fleet_judge_at(f, a, now_us);

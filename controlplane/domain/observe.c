@@ -56,8 +56,8 @@ static void job_gone(struct fleet *f, struct intents *in, struct job *j)
         fleet_recount(j);
         fleet_touch_job(in, j);
     }
-    if (a)
-        fleet_judge_unlink(f, a);
+    if (a && !job_state_terminal(a->state))
+        fleet_judge_unlink(f, a); /* one that ended is judged still: that nothing can be done is said, too */
 }
 
 static struct job *job_new(struct fleet *f, struct intents *in, struct cluster *c, const struct job_obs *o,
@@ -281,6 +281,32 @@ static void apply_job(struct fleet *f, struct intents *in, struct cluster *c, co
     fleet_touch_job(in, j); /* the agent sends only what changed */
 }
 
+/* Nothing is made from it: who the job was has to be known, and that its end was not seen. */
+static void apply_end(struct fleet *f, struct intents *in, struct cluster *c, const struct job_end *e, const struct event *ev)
+{
+    struct job *j = fleet_find_job(c, e->job_id);
+    struct attempt *a = j ? fleet_last_attempt(j) : NULL;
+    struct job_obs o = {
+        .job_id = e->job_id,
+        .state = e->state,
+        .state_raw = e->state_raw,
+        .restart_count = e->restart_count,
+        .exit_code = e->exit_code,
+        .exit_signal = e->exit_signal,
+        .submit_unix = e->submit_unix,
+        .end_unix = e->end_unix,
+        .nodes = e->nodes,
+    };
+
+    if (!a || a->index != e->restart_count || a->submit_unix != e->submit_unix || job_state_terminal(a->state) ||
+        !job_state_terminal(e->state) || j->present)
+        return;
+    o.start_unix = e->start_unix ? e->start_unix : a->start_unix;
+    apply_attempt(f, in, j, &o, ev);
+    fleet_recount(j);
+    fleet_touch_job(in, j);
+}
+
 static void apply_node(struct intents *in, struct cluster *c, const struct node_obs *o)
 {
     struct node *n = NULL;
@@ -471,6 +497,13 @@ int fleet_apply_state(struct fleet *f, struct intents *in, struct cluster *c, st
         return adv_err_set_reason(err, ADV_RESOURCE_EXHAUSTED, "CLUSTER_TOO_LARGE",
                                   "cluster %s: expected at most %u live jobs, %d nodes and %d attempts of live jobs", c->name,
                                   max_jobs(f), CLUSTER_MAX_NODES, CLUSTER_MAX_ATTEMPTS);
+    for (size_t i = 0; i < ev->u.state.n_ended; i++)
+        if (!sched_job_id_valid(ev->u.state.ended[i].job_id) || ev->u.state.ended[i].state > JOB_STATE_LAST_) {
+            (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "OBSERVATION_MALFORMED",
+                                      "the end of job \"%.40s\": expected an id like 123, 46_5 or 56+1, and a known state",
+                                      str_or(ev->u.state.ended[i].job_id));
+            return adv_err_field(err, "state_update.ended[%zu]", i);
+        }
     for (size_t i = 0; i < ev->u.state.n_nodes; i++)
         if (!ev->u.state.nodes[i].name || !*ev->u.state.nodes[i].name) {
             (void) adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "OBSERVATION_MALFORMED", "a node without a name");
@@ -495,6 +528,8 @@ int fleet_apply_state(struct fleet *f, struct intents *in, struct cluster *c, st
     }
     if (ev->u.state.full_end)
         full_end(f, in, c);
+    for (size_t i = 0; i < ev->u.state.n_ended && !in->oom; i++)
+        apply_end(f, in, c, &ev->u.state.ended[i], ev);
     drop_oldest(f, in, c, ev);
     c->observe_us = ev->u.state.observe_us;
     if (!c->in_full) {

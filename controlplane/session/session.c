@@ -934,8 +934,9 @@ static bool on_state(struct session *s, const Advisor__V1__StateUpdate *u, struc
     struct adv_arena *ar = &s->event_arena;
     struct job_obs *jobs = adv_arena_alloc(ar, (u->n_jobs + 1) * sizeof(*jobs));
     struct node_obs *nodes = adv_arena_alloc(ar, (u->n_nodes + 1) * sizeof(*nodes));
+    struct job_end *ended = adv_arena_alloc(ar, (u->n_ended + 1) * sizeof(*ended));
 
-    if (!jobs || !nodes) {
+    if (!jobs || !nodes || !ended) {
         refuse(s, ADV_RESOURCE_EXHAUSTED, "UPDATE_TOO_LARGE", "state_update: %zu jobs and %zu nodes are too many at once",
                u->n_jobs, u->n_nodes);
         return false;
@@ -945,6 +946,11 @@ static bool on_state(struct session *s, const Advisor__V1__StateUpdate *u, struc
     for (size_t i = 0; i < u->n_nodes; i++)
         nodes[i] = (struct node_obs) { u->nodes[i]->name, u->nodes[i]->state_raw, u->nodes[i]->reason,
                                        u->nodes[i]->available != 0, u->nodes[i]->hash };
+    for (size_t i = 0; i < u->n_ended; i++) {
+        const Advisor__V1__JobEnd *m = u->ended[i];
+        ended[i] = (struct job_end) { m->job_id, m->restart_count, m->submit_unix, (enum job_state) m->state, m->state_raw,
+                                      m->exit_code, m->exit_signal, m->start_unix, m->end_unix, m->nodes };
+    }
     if (adv_arena_exhausted(ar)) {
         refuse(s, ADV_RESOURCE_EXHAUSTED, "UPDATE_TOO_LARGE", "state_update: too much text at once");
         return false;
@@ -959,6 +965,8 @@ static bool on_state(struct session *s, const Advisor__V1__StateUpdate *u, struc
     ev->u.state.n_nodes = u->n_nodes;
     ev->u.state.gone_jobs = (const char *const *) u->gone_job_ids;
     ev->u.state.n_gone_jobs = u->n_gone_job_ids;
+    ev->u.state.ended = ended;
+    ev->u.state.n_ended = u->n_ended;
     ev->u.state.gone_nodes = (const char *const *) u->gone_nodes;
     ev->u.state.n_gone_nodes = u->n_gone_nodes;
     ev->u.state.digest = u->digest;

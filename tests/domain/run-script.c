@@ -12,7 +12,7 @@
  *   gone CLUSTER instance= | take CLUSTER instance= journal= [ceiling=] [persistent=0] | report CLUSTER instance= ceiling=
  *   takeover CLUSTER                  by another owner than the one so far
  *   nodes CLUSTER HOSTLIST            nodes of the cluster, sent with the next state
- *   state CLUSTER instance= [full=1] [gone=JOB] job=ID state= [restarts=] [submit=] [end=] [exit=] [signal=] [nodes=]
+ *   state CLUSTER instance= [full=1] [gone=JOB] [ended=JOB] job=ID state= [restarts=] [submit=] [end=] [exit=] [signal=] [nodes=]
  *         [comment=] [user=] [batch=0] [requeueable=0] [held=1] [inc=]      without inc: of an agent that has watched the id
  *   log CLUSTER JOB/N signature rule= class= retryable= precedence= [terminal=0] [blame=node] [nodes=] [offset=] [kind=hang] [outside=1]
  *       [submit=]      which attempt is meant
@@ -318,7 +318,18 @@ static void do_state(struct event *ev, bool full)
 {
     static struct node_obs nodes[64];
     struct cluster *c = fleet_find_cluster(fleet, ev->cluster);
-    const char *id = get("job", NULL), *gone[] = { get("gone", NULL) };
+    const char *id = get("job", NULL), *gone[] = { get("gone", NULL) }, *ended = get("ended", NULL);
+    struct job_end end = {
+        .job_id = ended,
+        .restart_count = (uint32_t) num("restarts", 0),
+        .submit_unix = num("submit", 1000),
+        .state = ended ? state_of(get("state", "FAILED")) : JOB_UNKNOWN,
+        .state_raw = get("state", "FAILED"),
+        .exit_code = (uint32_t) num("exit", 0),
+        .start_unix = num("start", 0),
+        .end_unix = num("end", 0),
+        .nodes = get("nodes", "n[1-2]"),
+    };
     struct job *old = id && c ? fleet_find_job(c, id) : NULL;
     uint64_t digest = c ? cluster_digest(c) : 0;
     struct job_obs o = {
@@ -349,6 +360,8 @@ static void do_state(struct event *ev, bool full)
     ev->u.state.full_begin = ev->u.state.full_end = full;
     ev->u.state.jobs = &o;
     ev->u.state.n_jobs = id ? 1 : 0;
+    ev->u.state.ended = &end;
+    ev->u.state.n_ended = ended ? 1 : 0;
     if (gone[0]) {
         struct job *j = c ? fleet_find_job(c, gone[0]) : NULL;
         ev->u.state.gone_jobs = gone;

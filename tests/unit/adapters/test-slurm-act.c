@@ -395,10 +395,10 @@ Test(act, revived_in_between)
         const char *row;
         enum adapter_tristate revived;
     } t[] = {
-        { "7|1100|CANCELLED by 1000", ADAPTER_YES },
-        { "7|1100|COMPLETED", ADAPTER_YES },
-        { "7|1100|FAILED", ADAPTER_MAYBE },
-        { "7|900|CANCELLED by 1000", ADAPTER_MAYBE }, /* an older job of that number */
+        { "7|1100|1100|1150|0:0|n1|CANCELLED by 1000", ADAPTER_YES },
+        { "7|1100|1100|1150|0:0|n1|COMPLETED", ADAPTER_YES },
+        { "7|1100|1100|1150|0:0|n1|FAILED", ADAPTER_MAYBE },
+        { "7|900|900|950|0:0|n1|CANCELLED by 1000", ADAPTER_MAYBE }, /* an older job of that number */
     };
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
@@ -611,4 +611,103 @@ Test(act, free_while_busy)
     runner_scripted_spin(b.host.runner, 0);
     teardown(&b);
     cr_assert_eq(b.done, 2);
+}
+
+struct past {
+    struct adapter_end ends[8];
+    char nodes[8][32], state[8][32];
+    size_t n;
+    bool error;
+    int done;
+};
+
+static void on_history(void *arg, const struct adapter_end *ends, size_t n, const struct adv_err *err)
+{
+    struct past *p = arg;
+
+    p->done++;
+    p->n = n;
+    p->error = err != NULL;
+    for (size_t i = 0; i < n; i++) {
+        p->ends[i] = ends[i];
+        (void) snprintf(p->nodes[i], sizeof(p->nodes[i]), "%s", or(ends[i].nodes, ""));
+        (void) snprintf(p->state[i], sizeof(p->state[i]), "%s", or(ends[i].state_text, ""));
+    }
+}
+
+static void history(struct bench *b, struct past *p, const struct adapter_attempt_id *ids, size_t n)
+{
+    open_adapter(b);
+    *p = (struct past) { .n = 0 };
+    b->a->ops->history(b->a, ids, n, on_history, p);
+    cr_assert_eq(p->done, 0, "answered from inside the call");
+    runner_scripted_spin(b->host.runner, 3600000);
+    cr_assert_eq(p->done, 1);
+    cr_assert_null(runner_scripted_error(b->host.runner), "%s", runner_scripted_error(b->host.runner));
+}
+
+#define ACCT_CONFIG "> scontrol show config\n< ClusterName = c\n< PrivateData = none\n< AccountingStorageType = accounting_storage/%s\n"
+
+/* An end is told only of the attempt that was asked about, and only once its row is whole. */
+Test(history, what_accounting_says)
+{
+    static const struct adapter_attempt_id ids[] = { { "7", 1000 }, { "46_5", 1100 }, { "46_6", 1100 }, { "9+1", 1200 },
+                                                     { "10", 1300 }, { "11", 1400 }, { "12", 1500 }, { "7", 1001 } };
+    struct bench b;
+    struct past p;
+
+    setup(&b);
+    (void) adv_buf_appendf(&b.script, ACCT_CONFIG, "slurmdbd");
+    (void) adv_buf_append_str(&b.script,
+        "> sacct -n -X -P -D -j 7,46,9,10,11,12 -o JobID,Submit,Start,End,ExitCode,NodeList,State\n"
+        "< 7|500|500|600|0:0|n9|COMPLETED\n" /* the id had another meaning then */
+        "< 7|1000|1001|1060|3:0|n[1-2]|FAILED\n"
+        "< 7|1001|1002|Unknown|0:0|n1|RUNNING\n"
+        "< 46_5|1100|1101|1102|0:9|n3|CANCELLED by 1000\n"
+        "< 46_[6-8]|1100|Unknown|1150|0:0|None assigned|CANCELLED by 0\n"
+        "< 9+0|1200|1200|1210|0:0|n1|COMPLETED\n"
+        "< 9+1|1200|1200|1210|0:125|n2|OUT_OF_MEMORY\n"
+        "< 10|1300|1300|Unknown|0:0|n1|FAILED\n" /* half written */
+        "< 11|1400|1400|1410|0:0\n"
+        "< 12|1500|1500|1510|0:0|n1|ASCENDED\n");
+    history(&b, &p, ids, ADV_ARRAY_LEN(ids));
+    cr_assert_eq(p.n, ADV_ARRAY_LEN(ids));
+    cr_expect(!p.error);
+    cr_expect_eq(p.ends[0].found, ADAPTER_PAST_ENDED);
+    cr_expect_eq(p.ends[0].state, ADAPTER_JOB_FAILED);
+    cr_expect(p.ends[0].exit.known && p.ends[0].exit.code == 3 && p.ends[0].exit.signal == 0);
+    cr_expect(p.ends[0].start_s == 1001 && p.ends[0].end_s == 1060);
+    cr_expect_str_eq(p.nodes[0], "n[1-2]");
+    cr_expect_eq(p.ends[1].state, ADAPTER_JOB_CANCELLED);
+    cr_expect_str_eq(p.state[1], "CANCELLED by 1000");
+    cr_expect_eq(p.ends[1].exit.signal, 9);
+    cr_expect_eq(p.ends[2].found, ADAPTER_PAST_ENDED);
+    cr_expect_str_eq(p.nodes[2], "");
+    cr_expect_eq(p.ends[3].state, ADAPTER_JOB_OUT_OF_MEMORY);
+    cr_expect_eq(p.ends[4].found, ADAPTER_PAST_UNKNOWN);
+    cr_expect_eq(p.ends[5].found, ADAPTER_PAST_NONE);
+    cr_expect_eq(p.ends[6].found, ADAPTER_PAST_UNKNOWN, "a state of the future is no end");
+    cr_expect_eq(p.ends[7].found, ADAPTER_PAST_UNKNOWN);
+    teardown(&b);
+}
+
+Test(history, no_answer_is_no_end)
+{
+    static const char *const answers[] = { "! sacct: error: Connection refused\n= 1\n", "= timeout\n", "= lost\n" };
+    static const struct adapter_attempt_id id = { "7", 1000 };
+    struct bench b;
+    struct past p;
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(answers); i++) {
+        setup(&b);
+        (void) adv_buf_appendf(&b.script, ACCT_CONFIG "> sacct **\n%s", "slurmdbd", answers[i]);
+        history(&b, &p, &id, 1);
+        cr_expect(p.error && p.n == 1 && p.ends[0].found == ADAPTER_PAST_UNKNOWN, "%s", answers[i]);
+        teardown(&b);
+    }
+    setup(&b);
+    (void) adv_buf_appendf(&b.script, ACCT_CONFIG, "none");
+    history(&b, &p, &id, 1);
+    cr_expect(p.error && p.ends[0].found == ADAPTER_PAST_UNKNOWN);
+    teardown(&b);
 }

@@ -176,3 +176,45 @@ Test(snapshot, nodes)
     cr_assert_eq(m.n, 1);
     snapshot_free(s);
 }
+
+static size_t take_ends(struct snapshot *s, char *ids, size_t size)
+{
+    advisor_v1_StateUpdate u;
+    size_t n = 0;
+
+    ids[0] = '\0';
+    while (snapshot_take(s, 32768, &u))
+        for (pb_size_t i = 0; i < u.ended_count; i++, n++)
+            (void) snprintf(ids + strlen(ids), size - strlen(ids), "%s=%s ", u.ended[i].job_id, u.ended[i].nodes);
+    return n;
+}
+
+/* They are told once, again to a control plane that may not have them, and never without bound. */
+Test(snapshot, ends)
+{
+    struct snapshot *s = snapshot_new(first_submit, NULL);
+    advisor_v1_JobEnd e = { .job_id = "7", .nodes = (char[]) { "n1\xff" } };
+    char ids[SNAPSHOT_ENDS_MAX * 32];
+
+    cr_assert_eq(snapshot_ended(s, &e, NULL), 0);
+    cr_assert(!snapshot_pending(s), "nothing is known of the jobs yet");
+    observe(s, NULL, 0);
+    cr_expect_eq(take_ends(s, ids, sizeof(ids)), 1);
+    cr_expect_str_eq(ids, "7=n1\xef\xbf\xbd ");
+    cr_expect(!snapshot_pending(s));
+    e.nodes = NULL;
+    (void) snprintf(e.job_id, sizeof(e.job_id), "8");
+    cr_assert_eq(snapshot_ended(s, &e, NULL), 0);
+    cr_expect_eq(take_ends(s, ids, sizeof(ids)), 1);
+    cr_expect_str_eq(ids, "8= ");
+    snapshot_ends_again(s);
+    cr_expect_eq(take_ends(s, ids, sizeof(ids)), 2);
+    cr_expect_eq(snapshot_digest(s), 0);
+    for (int i = 0; i < SNAPSHOT_ENDS_MAX + 10; i++) {
+        (void) snprintf(e.job_id, sizeof(e.job_id), "%d", 100 + i);
+        cr_assert_eq(snapshot_ended(s, &e, NULL), 0);
+    }
+    cr_expect_eq(take_ends(s, ids, sizeof(ids)), SNAPSHOT_ENDS_MAX);
+    cr_expect_eq(strncmp(ids, "110= ", 5), 0, "%.20s", ids);
+    snapshot_free(s);
+}

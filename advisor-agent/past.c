@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Attempts that the scheduler forgot before this agent saw their end: while it was away for longer than the scheduler keeps
+ * ended jobs, or between two looks. Accounting is asked how they ended; it lags, so more than once. Nothing waits for the
+ * answer, and where there is none the end stays unknown. */
+
+#include "advisor-agent/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/utf8.h"
+
+#define PAST_MAX      1024 /* to be asked about; more than that are left unknown */
+#define LAG_FIRST_US  2000000 /* accounting is some seconds late; doubled each time */
+#define LAG_TRIES     7       /* two minutes in all */
+#define DOWN_FIRST_US 5000000 /* accounting is away; doubled up to the next */
+#define DOWN_MAX_US   300000000
+
+struct past {
+    char job[JOURNAL_JOB_SIZE];
+    uint32_t restarts;
+    int64_t submit_s, due_us;
+    unsigned tries; /* answers in which the end was not there yet */
+    bool asked;     /* in the question under way */
+};
+
+struct pasts {
+    struct past v[PAST_MAX];
+    size_t n;
+    bool busy;
+    int64_t down_us; /* wait after accounting did not answer; 0: it did */
+};
+
+static void add(struct agent *a, const char *job, uint32_t restarts, int64_t submit_s)
+{
+    struct pasts *p = a->pasts;
+
+    if (!a->accounting || !submit_s || strlen(job) >= ADAPTER_ID_SIZE)
+        return;
+    if (!p && !(p = a->pasts = calloc(1, sizeof(*p))))
+        return;
+    for (size_t i = 0; i < p->n; i++)
+        if (p->v[i].submit_s == submit_s && strcmp(p->v[i].job, job) == 0)
+            return;
+    if (p->n == PAST_MAX) {
+        adv_warn("agent", "too many jobs vanished at once: how this one ended stays unknown", ADV_FS("job", job));
+        return;
+    }
+    struct past *n = &p->v[p->n++];
+    *n = (struct past) { .restarts = restarts, .submit_s = submit_s, .due_us = adv_mono_us() };
+    (void) snprintf(n->job, sizeof(n->job), "%s", job);
+}
+
+void past_vanished(struct agent *a, const advisor_v1_JobObservation *o)
+{
+    switch (o->state) {
+    case advisor_v1_JobState_JOB_STATE_PENDING:
+    case advisor_v1_JobState_JOB_STATE_CONFIGURING:
+    case advisor_v1_JobState_JOB_STATE_RUNNING:
+    case advisor_v1_JobState_JOB_STATE_SUSPENDED:
+    case advisor_v1_JobState_JOB_STATE_COMPLETING:
+    case advisor_v1_JobState_JOB_STATE_UNSPECIFIED:
+        add(a, o->job_id, o->restart_count, o->submit_unix);
+        return;
+    default:
+        return; /* its end was seen */
+    }
+}
+
+void past_unseen(struct agent *a, const char *job, const struct journal_life *l)
+{
+    if (!l->ended_s)
+        add(a, job, l->restarts, l->submit_s);
+}
+
+/* Drops what is done with. */
+static void sweep(struct pasts *p)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < p->n; i++)
+        if (p->v[i].due_us)
+            p->v[n++] = p->v[i];
+    p->n = n;
+}
+
+static void tell(struct agent *a, const struct past *x, const struct adapter_end *e)
+{
+    advisor_v1_JobEnd m = {
+        .restart_count = x->restarts,
+        .submit_unix = x->submit_s,
+        .state = snapshot_state_of(e->state, false),
+        .exit_code = e->exit.known ? (uint32_t) e->exit.code : 0,
+        .exit_signal = e->exit.known ? (uint32_t) e->exit.signal : 0,
+        .start_unix = e->start_s,
+        .end_unix = e->end_s,
+        .nodes = (char *) (uintptr_t) e->nodes,
+    };
+    struct adv_err err;
+
+    (void) snprintf(m.job_id, sizeof(m.job_id), "%s", x->job);
+    (void) adv_utf8_lossy_buf(m.state_raw, sizeof(m.state_raw), e->state_text, strlen(e->state_text));
+    adv_info("agent", "a job that the scheduler forgot, as accounting tells it", ADV_FS("job", x->job),
+             ADV_FI("restarts", x->restarts), ADV_FS("state", e->state_text), ADV_FS("nodes", e->nodes));
+    if (snapshot_ended(a->snapshot, &m, &err) < 0)
+        adv_warn("agent", "the end of a job cannot be told", ADV_FS("why", err.msg));
+    else if (a->session)
+        session_state_changed(a->session);
+}
+
+static void on_history(void *arg, const struct adapter_end *ends, size_t n, const struct adv_err *err)
+{
+    struct agent *a = arg;
+    struct pasts *p = a->pasts;
+    int64_t now = adv_mono_us();
+    size_t k = 0;
+
+    p->busy = false;
+    if (a->closing)
+        return;
+    if (err) {
+        p->down_us = !p->down_us ? DOWN_FIRST_US : 2 * p->down_us < DOWN_MAX_US ? 2 * p->down_us : DOWN_MAX_US;
+        adv_info("agent", "accounting does not say how vanished jobs ended, will ask again", ADV_FU("jobs", p->n),
+                 ADV_FI("after_s", p->down_us / 1000000), ADV_FS("why", err->msg));
+    } else {
+        p->down_us = 0;
+    }
+    for (size_t i = 0; i < p->n && k < n; i++) {
+        struct past *x = &p->v[i];
+        if (!x->asked)
+            continue;
+        const struct adapter_end *e = &ends[k++];
+        x->asked = false;
+        if (err) {
+            x->due_us = now + p->down_us;
+        } else if (e->found == ADAPTER_PAST_ENDED) {
+            tell(a, x, e);
+            x->due_us = 0;
+        } else if (++x->tries == LAG_TRIES) {
+            adv_info("agent", "a job is gone from the scheduler, and accounting does not tell its end", ADV_FS("job", x->job),
+                     ADV_FS("accounting", e->found == ADAPTER_PAST_NONE ? "knows no such attempt" : "shows it unfinished"));
+            x->due_us = 0;
+        } else {
+            x->due_us = now + ((int64_t) LAG_FIRST_US << (x->tries - 1));
+        }
+    }
+    sweep(p);
+}
+
+void past_tick(struct agent *a, int64_t now)
+{
+    struct adapter_attempt_id ask[ADAPTER_HISTORY_MAX];
+    struct pasts *p = a->pasts;
+    size_t n = 0;
+
+    if (!p || p->busy || !p->n)
+        return;
+    for (size_t i = 0; i < p->n && n < ADAPTER_HISTORY_MAX; i++) {
+        struct past *x = &p->v[i];
+        if (x->due_us > now)
+            continue;
+        x->asked = true;
+        ask[n].submit_s = x->submit_s;
+        (void) snprintf(ask[n].id, sizeof(ask[n].id), "%.*s", (int) sizeof(ask[n].id) - 1, x->job);
+        n++;
+    }
+    if (!n)
+        return;
+    p->busy = true;
+    a->adapter->ops->history(a->adapter, ask, n, on_history, a);
+}
+
+void past_free(struct agent *a)
+{
+    free(a->pasts);
+    a->pasts = NULL;
+}
