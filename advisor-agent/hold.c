@@ -113,6 +113,10 @@ const char *hold_verdict_name(enum hold_verdict v)
 /* @ret_why stays as it is when the hold is over. */
 static bool is_over(const struct hold_case *c, const char **ret_why)
 {
+    if (c->want == JOURNAL_ELSEWHERE) {
+        *ret_why = "another agent of the cluster has the lease, and the hold with it";
+        return false;
+    }
     if (hold_lowered(c->mode, c->ceiling_known, c->ceiling) || c->want == JOURNAL_OVER)
         return true;
     if (c->expired && c->want != JOURNAL_AWAITING)

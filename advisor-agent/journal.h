@@ -65,6 +65,7 @@ enum journal_want {
     JOURNAL_WANTED,       /* in force */
     JOURNAL_AWAITING,     /* a person's approval, or held back: not to be released */
     JOURNAL_OVER,         /* nobody wants it any more: expired, rejected, done, withdrawn */
+    JOURNAL_ELSEWHERE,    /* another agent of the cluster has the lease: what is to be done is its to know */
 };
 
 /* The cluster's mode as it was told last. */

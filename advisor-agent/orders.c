@@ -304,13 +304,15 @@ static int64_t hold_until(struct agent *a, const struct order *x)
 static bool is_news(struct agent *a, const struct journal_hold *h, struct journal_hold *ret)
 {
     const struct order *x = find(a, h->advice);
+    bool mine = lease_valid(&a->lease, adv_boot_us()), know = mine && a->orders_known;
 
     *ret = *h;
     ret->mode = mode_told(a);
-    if (a->orders_known)
+    if (know)
         ret->want = want_of(a, h);
-    if (a->orders_known && ret->want != JOURNAL_OVER && h->expires_wall_us &&
-        h->expires_wall_us - agent_wall_us(a) < HOLD_RENEW_US)
+    else if (!mine)
+        ret->want = JOURNAL_ELSEWHERE;
+    if (know && ret->want != JOURNAL_OVER && h->expires_wall_us && h->expires_wall_us - agent_wall_us(a) < HOLD_RENEW_US)
         ret->expires_wall_us = hold_until(a, x);
     return ret->mode != h->mode || ret->want != h->want || ret->expires_wall_us != h->expires_wall_us;
 }

@@ -24,6 +24,9 @@ static const struct adv_config_row rows[] = {
                         "The same for an agent that runs, or hangs; not less than grace.agent_gone."),
     ADV_CONFIG_INT(S, ends_per_minute, "ends_per_minute", "holds", 1, 60, "6", RESTART,
                    "Holds ended in any minute at most."),
+    ADV_CONFIG_BOOL(S, only_agent, "only_agent", "true", RESTART,
+                    "No other agent serves this cluster. Where false, no hold expires by time alone: another agent may have "
+                    "taken it over while this one was dead."),
     ADV_CONFIG_BOOL(S, observe, "observe", "false", RESTART, "Say what would be done, and do nothing."),
     ADV_CONFIG_BOOL(S, once, "once", "false", RESTART, "Look at each hold once, then end."),
     ADV_CONFIG_PATH(S, slurm_conf, "scheduler.slurm_conf", "", RESTART,

@@ -10,7 +10,7 @@ struct watchdog_config {
     char *ceiling_path, *ceiling_owner;
     int64_t poll_ms, gone_ms, there_ms;
     int64_t ends_per_minute;
-    bool observe, once;
+    bool observe, once, only_agent;
     char *slurm_conf, *bin_dir, *scheduler_user;
     int64_t landing_bound_ms, command_deadline_ms, action_deadline_ms;
     int log_format, log_level;

@@ -204,7 +204,7 @@ static struct hold_case case_of(struct watchdog *w, const struct watch *x, bool 
         .ceiling_known = ceiling_known(w->ceiling),
         .ceiling = ceiling_mode(w->ceiling),
         .word = ceiling_watchdog(w->ceiling),
-        .expired = h->expires_wall_us && wall_us(w) >= h->expires_wall_us,
+        .expired = w->cfg->only_agent && h->expires_wall_us && wall_us(w) >= h->expires_wall_us,
         .agent_there = agent_there,
         .grace_over = x->over_boot_us && adv_boot_us() - x->over_boot_us >= grace_ms * 1000,
         .observe = w->cfg->observe,

@@ -52,6 +52,26 @@ static int ask(struct ceiling *c, const char *verb, const char *partition, const
     return ceiling_check(c, verb, partition, account, done, ground, NULL);
 }
 
+Test(ceiling, a_word_for_the_watchdog)
+{
+    struct ceiling *c = make("mode: observe\n");
+
+    cr_assert_eq(ceiling_watchdog(c), CEILING_WATCHDOG_ACT);
+    put("mode: off\nwatchdog: observe\n", 0644);
+    cr_assert(ceiling_refresh(c));
+    cr_assert_eq(ceiling_watchdog(c), CEILING_WATCHDOG_OBSERVE);
+    put("watchdog: off\n", 0644);
+    (void) ceiling_refresh(c);
+    cr_assert(ceiling_known(c) && ceiling_watchdog(c) == CEILING_WATCHDOG_OFF);
+    put("watchdog: sometimes\n", 0644);
+    (void) ceiling_refresh(c);
+    cr_assert(!ceiling_known(c) && ceiling_watchdog(c) == CEILING_WATCHDOG_OFF);
+    ceiling_free(c);
+    cr_assert_eq(ceiling_new(NULL, 0, &c, NULL), 0);
+    cr_assert_eq(ceiling_watchdog(c), CEILING_WATCHDOG_ACT);
+    ceiling_free(c);
+}
+
 Test(ceiling, no_file_configured)
 {
     struct ceiling *c = NULL;

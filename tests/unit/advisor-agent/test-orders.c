@@ -654,6 +654,141 @@ Test(orders, no_early_start_where_constrain_is_not_allowed)
     cr_assert_str_eq(did, "release ");
 }
 
+/* ---- what the records of holds say, and the watchdog ---- */
+
+static const struct journal_hold *record(void)
+{
+    a.session_up_us = adv_mono_us();
+    a.next_holds_us = 0;
+    orders_tick(&a); /* a look that it begins is not answered */
+    return journal_find_hold(a.journal, "7");
+}
+
+/* Held for an order in force, its requeue done. */
+static void held_in_force(unsigned valid_ms)
+{
+    advisor_v1_AdviceOrder o = order();
+
+    o.valid_for_ms = valid_ms;
+    hold(JOURNAL_RELEASE, agent_wall_us(&a) + 2 * 3600000000ll);
+    orders_take(&a, &o);
+}
+
+Test(orders, a_holds_record_is_kept_true)
+{
+    advisor_v1_AdviceOrder o = order();
+    const struct journal_hold *h;
+
+    held_in_force(600000);
+    h = record();
+    cr_assert(h && h->want == JOURNAL_WANTED && h->mode == JOURNAL_MODE_ACT);
+    a.cluster_mode = advisor_v1_Mode_MODE_APPROVE; /* and nobody has approved it */
+    h = record();
+    cr_assert(h->want == JOURNAL_AWAITING && h->mode == JOURNAL_MODE_APPROVE);
+    o.generation = 2;
+    o.actionability = advisor_v1_Actionability_ACTIONABILITY_NEEDS_APPROVAL;
+    a.cluster_mode = advisor_v1_Mode_MODE_ACT;
+    orders_take(&a, &o);
+    h = record();
+    cr_assert(h->want == JOURNAL_AWAITING && h->mode == JOURNAL_MODE_ACT);
+    int64_t expires = h->expires_wall_us;
+    cr_assert_eq(record()->expires_wall_us, expires, "there is time enough left");
+    o.actionability = advisor_v1_Actionability_ACTIONABILITY_SHADOW;
+    orders_take(&a, &o);
+    h = record();
+    cr_assert_eq(h->want, JOURNAL_OVER);
+}
+
+Test(orders, a_hold_in_force_is_renewed)
+{
+    struct journal_hold soon;
+
+    held_in_force(4 * 3600 * 1000);
+    soon = *journal_find_hold(a.journal, "7");
+    soon.expires_wall_us = agent_wall_us(&a) + 60000000;
+    cr_assert_eq(journal_append_hold(a.journal, &soon, NULL), 0);
+    cr_assert_gt(record()->expires_wall_us, agent_wall_us(&a) + 3 * 3600000000ll);
+}
+
+Test(orders, who_stands_by_says_that_a_hold_is_anothers)
+{
+    held_in_force(600000);
+    lease_drop(&a.lease);
+    cr_assert_eq(record()->want, JOURNAL_ELSEWHERE);
+    lease_grant(&a.lease, (struct journal_epoch) { 1, 2 }, 600000, adv_boot_us(), adv_boot_us(), false);
+    cr_assert_neq(record()->want, JOURNAL_ELSEWHERE);
+}
+
+/* The watchdog's journal; @observed NULL: its step is open. */
+static void watchdog_did(const char *observed)
+{
+    struct journal_intent in = { .advice = "clusters/c/jobs/u/attempts/0/advice", .job = "7", .verb = "release" };
+    struct journal_outcome out = { .command = "accepted", .reason = "ok" };
+    struct journal *its = NULL;
+    char path[80];
+    uint64_t seq = 0;
+
+    (void) snprintf(path, sizeof(path), "%s/watchdog", dir);
+    cr_assert_eq(journal_open(path, true, NULL, &its, NULL), 0);
+    if (!a.watchdog)
+        cr_assert_eq(journal_view_new(path, JOURNAL_VIEW_STEPS, &a.watchdog, NULL), 0);
+    size_t pos = 0;
+    const struct journal_step *s = journal_next_open(its, &pos);
+    if (!s)
+        cr_assert_eq(journal_append_intent(its, &in, 1, &seq, NULL), 0);
+    else
+        seq = s->seq;
+    if (observed) {
+        (void) snprintf(out.observed, sizeof(out.observed), "%s", observed);
+        cr_assert_eq(journal_append_outcome(its, seq, &out, NULL), 0);
+    }
+    (void) journal_free(its);
+    a.next_watchdog_us = 0;
+}
+
+Test(orders, what_the_watchdog_has_ended_has_ended)
+{
+    held_in_force(600000);
+    watchdog_did("no"); /* it has tried in vain */
+    orders_tick(&a);
+    cr_assert_not_null(journal_find_hold(a.journal, "7"));
+    watchdog_did("yes");
+    orders_tick(&a);
+    cr_assert_null(journal_find_hold(a.journal, "7"));
+    a.watchdog = journal_view_free(a.watchdog);
+}
+
+Test(orders, while_the_watchdog_is_at_it_nothing_is_written)
+{
+    hold(JOURNAL_RELEASE, 0); /* nobody wants it */
+    watchdog_did(NULL);
+    turn(10);
+    cr_assert_str_eq(did, "", "it may still land");
+    cr_assert(orders_watchdog_at_work(&a));
+    watchdog_did("yes");
+    turn(10);
+    cr_assert_str_eq(did, "");
+    cr_assert_null(journal_find_hold(a.journal, "7"));
+    a.watchdog = journal_view_free(a.watchdog);
+}
+
+static void last_moment(void)
+{
+    watchdog_did(NULL);
+}
+
+Test(orders, the_watchdog_begins_in_the_last_moment)
+{
+    hold(JOURNAL_RELEASE, 0);
+    watchdog_did("no");
+    (void) turn_once(); /* looked */
+    before_write = last_moment;
+    turn(10);
+    cr_assert_str_eq(did, "", "%s", did);
+    before_write = NULL;
+    a.watchdog = journal_view_free(a.watchdog);
+}
+
 Test(orders, a_persons_hold_is_left_alone)
 {
     hold(JOURNAL_RELEASE, 0);

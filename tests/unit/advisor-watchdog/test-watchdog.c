@@ -150,7 +150,7 @@ static void setup(void)
     wall_offset_us = 400000 * HOUR;
     cfg = (struct watchdog_config) { .state_dir = state_dir, .allow_volatile = true, .ceiling_path = ceiling_path,
                                      .ceiling_owner = (char *) "", .poll_ms = 1, .gone_ms = 120000, .there_ms = 600000,
-                                     .ends_per_minute = 6, .landing_bound_ms = 20000, .command_deadline_ms = 12000,
+                                     .ends_per_minute = 6, .only_agent = true, .landing_bound_ms = 20000, .command_deadline_ms = 12000,
                                      .action_deadline_ms = 90000 };
     cr_assert_eq(uv_loop_init(&loop), 0);
     cr_assert_eq(journal_open(state_dir, true, NULL, &agent, NULL), 0);
@@ -394,6 +394,23 @@ Test(watchdog, a_damaged_journal_is_left_alone)
     pass(3600);
     cr_assert_eq(n_looks, 0);
     cr_assert(!watchdog_well(w));
+}
+
+Test(watchdog, where_another_agent_may_have_it_no_time_is_enough)
+{
+    hold(1, JOURNAL_RELEASE, JOURNAL_WANTED);
+    hold(2, JOURNAL_RELEASE, JOURNAL_ELSEWHERE);
+    hold(3, JOURNAL_RELEASE, JOURNAL_OVER);
+    agent_dies();
+    cfg.only_agent = false;
+    start();
+    pass(9000);
+    cr_assert(n_released == 1 && !jobs[3].job.held);
+    stop();
+    cfg.only_agent = true;
+    start();
+    pass(9000);
+    cr_assert(n_released == 2 && !jobs[1].job.held && jobs[2].job.held);
 }
 
 Test(watchdog, one_at_a_time)
