@@ -404,6 +404,9 @@ struct adapter_ops {
     void (*inspect)(struct adapter *a, const char *id, adapter_inspect_cb cb, void *arg);
     /* @attempts is copied; at most ADAPTER_HISTORY_MAX. */
     void (*history)(struct adapter *a, const struct adapter_attempt_id *attempts, size_t n, adapter_history_cb cb, void *arg);
+    /* How many times longer than usual the host should wait between looks that nothing depends on: 1 while the scheduler
+     * answers well, more while it is slow or refuses. */
+    unsigned (*pace)(const struct adapter *a);
     /* @action is copied. */
     void (*act)(struct adapter *a, const struct adapter_action *action, adapter_act_cb cb, void *arg);
     /* Starts no more commands. Outstanding callbacks still come (UNAVAILABLE, or what their running command says);

@@ -18,6 +18,8 @@
 #define TICK_MS           50
 #define INSPECTS_MAX      2
 #define FOCUS_PARALLEL    2
+#define FOCUS_BULK        4       /* more jobs than this in focus are looked at together */
+#define FOCUS_POLL_US     1000000 /* and not more often than this */
 #define DESCRIBE_RETRY_US 5000000
 #define GIVE_UP_MS        300000
 
@@ -280,8 +282,11 @@ static void op_focus(void *ctx, const advisor_v1_Focus *f)
         struct focus *to = &a->focus[a->n_focus++];
         (void) snprintf(to->id, sizeof(to->id), "%s", f->job_ids[i]);
         to->busy = false;
+        to->since_us = adv_mono_us();
+        to->due_us = 0;
         for (size_t k = 0; k < n_old; k++) /* a look under way goes on */
-            to->busy = to->busy || (old[k].busy && strcmp(old[k].id, to->id) == 0);
+            if (strcmp(old[k].id, to->id) == 0)
+                *to = old[k];
     }
     a->focus_until_us = adv_mono_us() + (int64_t) f->for_ms * 1000;
 }
@@ -364,6 +369,9 @@ void agent_job_read(struct agent *a, const struct adapter_job_detail *d)
     }
     o = snapshot_find(a->snapshot, d->job.id);
     if (o && o->hash != before) {
+        for (size_t i = 0; i < a->n_focus; i++)
+            if (strcmp(a->focus[i].id, d->job.id) == 0)
+                a->focus[i].since_us = adv_mono_us(); /* something happens: look closely again */
         orders_wake(a, d->job.id);
         changed(a);
     }
@@ -547,19 +555,54 @@ static void on_described(void *arg, const struct adapter_description *d, const s
         dial(a);
 }
 
-/* Some at a time, in turn: a mass failure must not become a flood of reads. */
+static unsigned pace_of(const struct agent *a)
+{
+    return a->adapter->ops->pace ? a->adapter->ops->pace(a->adapter) : 1;
+}
+
+/* Some at a time, in turn; where many are due one look at all jobs costs less: a mass failure must not become a flood of reads. */
 static void look_at_focus(struct agent *a, int64_t now)
 {
-    if (now >= a->focus_until_us || now < a->next_focus_us)
+    unsigned pace = pace_of(a);
+    struct focus *due[FOCUS_MAX];
+    size_t n = 0;
+
+    if (now >= a->focus_until_us)
         return;
-    a->next_focus_us = now + a->cfg->focus_ms * 1000;
-    for (size_t i = 0; i < a->n_focus && a->focus_looks < FOCUS_PARALLEL; i++) {
-        size_t k = a->focus_turn++ % a->n_focus;
-        if (!a->focus[k].busy && look(a, a->focus[k].id, true)) {
-            a->focus[k].busy = true;
-            a->focus_looks++;
-        }
+    for (size_t i = 0; i < a->n_focus; i++) {
+        struct focus *f = &a->focus[(a->focus_turn + i) % a->n_focus];
+        if (!f->busy && now >= f->due_us)
+            due[n++] = f;
     }
+    bool all = n > FOCUS_BULK;
+    if (all && (a->observing || now < a->observe_began_us + FOCUS_POLL_US * pace))
+        return;
+    if (all)
+        a->next_poll_us = now;
+    for (size_t i = 0; i < n && (all || a->focus_looks < FOCUS_PARALLEL); i++) {
+        if (!all && !look(a, due[i]->id, true))
+            return;
+        if (!all) {
+            due[i]->busy = true;
+            a->focus_looks++;
+            a->focus_turn = (size_t) (due[i] - a->focus) + 1;
+        }
+        due[i]->due_us = now + agent_focus_wait_us(now - due[i]->since_us, a->cfg->focus_ms * 1000, a->cfg->poll_ms * 1000, pace);
+    }
+}
+
+/* Slower while the scheduler is strained, but not so slow that it forgets ended jobs in between. */
+static int64_t poll_wait_us(struct agent *a)
+{
+    int64_t wait = a->cfg->poll_ms * 1000, slower = wait * pace_of(a), most = a->forget_after_s * 1000000 / 3;
+
+    if (a->forget_after_s && wait > most && !a->late_told)
+        adv_warn("agent", "the scheduler forgets ended jobs soon after: ends that fall between two looks are only known from accounting",
+                 ADV_FI("forgets_after_s", a->forget_after_s), ADV_FI("poll_interval_ms", a->cfg->poll_ms));
+    a->late_told = a->forget_after_s && wait > most;
+    if (a->forget_after_s && slower > most)
+        slower = most;
+    return slower > wait ? slower : wait;
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -575,7 +618,7 @@ static void on_tick(uv_timer_t *timer)
     /* What an id means rests on what describe tells. */
     if (a->described && !a->observing && now >= a->next_poll_us) {
         a->observing = true;
-        a->next_poll_us = now + a->cfg->poll_ms * 1000;
+        a->next_poll_us = now + poll_wait_us(a);
         a->observe_began_us = now;
         a->observe_began_boot_us = adv_boot_us();
         a->observe_began_wall_us = adv_wall_us();

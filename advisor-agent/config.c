@@ -44,7 +44,7 @@ static const struct adv_config_row rows[] = {
     ADV_CONFIG_DURATION(S, poll_ms, "poll.interval", 100, 600000, "15s", RESTART,
                         "Time between two looks at all jobs."),
     ADV_CONFIG_DURATION(S, focus_ms, "poll.focus_interval", 50, 60000, "250ms", RESTART,
-                        "Time between two looks at a job under suspicion."),
+                        "Time between two looks at a job under suspicion, at first; a lasting one is looked at every 3 s."),
     ADV_CONFIG_DURATION(S, nodes_ms, "poll.nodes_interval", 100, 3600000, "1m", RESTART,
                         "Time between two looks at all nodes."),
     ADV_CONFIG_PATH(S, slurm_conf, "scheduler.slurm_conf", "", RESTART,

@@ -69,7 +69,8 @@ struct agent {
     /* Polling. */
     bool describing, observing, reading_nodes;
     bool gone_forgotten; /* what the journal knew and the first full look no longer showed */
-    int64_t next_poll_us, next_nodes_us, next_focus_us, next_describe_us;
+    int64_t next_poll_us, next_nodes_us, next_describe_us;
+    bool late_told; /* that ended jobs may be forgotten between two polls */
     int64_t observe_began_us, observe_began_boot_us, observe_began_wall_us; /* the poll under way */
     int64_t good_read_us; /* begun; 0: never */
     int64_t look_boot_us, look_wall_us; /* at or before each job record was read; 0: never */
@@ -80,6 +81,8 @@ struct agent {
     struct focus {
         char id[JOURNAL_JOB_SIZE];
         bool busy;
+        int64_t since_us; /* it came into focus, or something about it changed */
+        int64_t due_us;
     } focus[FOCUS_MAX];
     size_t n_focus, focus_turn;
     unsigned focus_looks; /* under way, also at jobs that have left the list */
@@ -118,6 +121,19 @@ static inline uint64_t agent_unseen_ms(int64_t good_read_us, int64_t now_us, int
     if (!good_read_us)
         return BLIND_MS + 1;
     return age_us > fresh_us ? (uint64_t) (age_us / 1000) : 0;
+}
+
+#define FOCUS_WAIT_MAX_US 3000000 /* an end in focus is to be acted upon within three seconds or so */
+
+/* The time to the next look at a job in focus: short at first, when its end is likely, then a part of the time that it has
+ * been in focus, so that a quarter of an hour of suspicion costs a look in two or three seconds. @usual_us: the shortest;
+ * @poll_us: the longest. */
+static inline int64_t agent_focus_wait_us(int64_t age_us, int64_t usual_us, int64_t poll_us, unsigned pace)
+{
+    int64_t wait = age_us / 32 < FOCUS_WAIT_MAX_US ? age_us / 32 : FOCUS_WAIT_MAX_US;
+
+    wait = wait < usual_us ? usual_us : wait;
+    return (wait < poll_us ? wait : poll_us) * pace;
 }
 
 /* agent.c */

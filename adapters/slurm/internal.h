@@ -16,6 +16,15 @@
 
 struct slurm_cmd;
 
+/* strain.c; zero is at rest */
+struct slurm_strain {
+    unsigned pace; /* how many times longer than usual reads are apart that nothing waits for */
+    int64_t changed_us;
+};
+/* A command to slurmctld ended: with any answer, a refusal too, or with none. */
+void slurm_strain_note(struct slurm_strain *s, int64_t started_us, int64_t took_us, bool answered);
+unsigned slurm_strain_pace(const struct slurm_strain *s);
+
 struct slurm_adapter {
     struct adapter base;
     struct adapter_host *host;
@@ -29,6 +38,7 @@ struct slurm_adapter {
 
     struct slurm_cmd *queue, **queue_tail;
     int running;
+    struct slurm_strain strain;
 
     int json; /* 0: not known, 1: --json=v0.0.42 works, -1: it does not */
     bool site_known;
@@ -47,6 +57,7 @@ struct slurm_task {
     int step;
     /* the last command; the texts are the task's own and may be cut or stolen */
     enum adapter_run_end end;
+    bool accounting;    /* slurmctld has no part in it */
     bool stale;         /* a write that waited too long and was not started */
     int64_t started_us; /* when it left the queue */
     int exit_code;

@@ -93,7 +93,15 @@ static void on_cmd(void *arg, const struct adapter_run_result *res)
     struct slurm_adapter *a = t->a;
 
     a->refs++;
+    unsigned pace = slurm_strain_pace(&a->strain);
+
     a->running--;
+    if (!t->accounting && res->end != ADAPTER_RUN_NOT_STARTED)
+        slurm_strain_note(&a->strain, t->started_us, slurm_now_us(a) - t->started_us, res->end == ADAPTER_RUN_EXITED);
+    if (slurm_strain_pace(&a->strain) != pace)
+        slurm_log(a, ADAPTER_LOG_INFO, slurm_strain_pace(&a->strain) > pace
+                      ? "slurmctld answers slowly: looks that nothing waits for are %u times as far apart as usual"
+                      : "slurmctld answers faster again: looks are %u times as far apart as usual", slurm_strain_pace(&a->strain));
     set_result(t, res);
     t->resume(t);
     start_next(a);
@@ -199,6 +207,7 @@ static void enqueue(struct slurm_task *t, const char *const argv[], bool write, 
         }
     }
     c->task = t;
+    t->accounting = strcmp(argv[0], "sacct") == 0;
     c->write = write;
     c->queued_us = slurm_now_us(a);
     c->kill_at_boot_us = kill_at_boot_us;
@@ -618,6 +627,11 @@ static void slurm_nodes(struct adapter *base, adapter_nodes_cb cb, void *arg)
     slurm_task_start(&n->t);
 }
 
+static unsigned slurm_pace(const struct adapter *base)
+{
+    return slurm_strain_pace(&ADV_CONTAINER_OF(base, const struct slurm_adapter, base)->strain);
+}
+
 /* ---- life ---- */
 
 static void slurm_free(struct adapter *base)
@@ -644,6 +658,7 @@ static const struct adapter_ops slurm_ops = {
     .nodes = slurm_nodes,
     .inspect = slurm_inspect,
     .history = slurm_history,
+    .pace = slurm_pace,
     .act = slurm_act,
     .free = slurm_free,
 };

@@ -117,8 +117,21 @@ def accounting_is_away_too():
     untouched(job)
 
 
+def many_in_focus_are_looked_at_together():
+    """Their ends are seen long before the next poll, by looks at all jobs."""
+    jobs = [s.submit("fault", STEPS=2, STEP_S=0.05, UNTIL=f"{HOME}/d-failed", comment="{}") for _ in range(6)]
+    known_to_run(*jobs)
+    for j in jobs:
+        wait_for(f"the fault of {j} to be heard", lambda j=j: s.timeline(j).anomalies, 60)
+    s.lab.ctl("conf", "MinJobAge=300")
+    go("d-failed")
+    for j in jobs:
+        assert ends(j, api.JOB_STATE_FAILED).exit_code == 1
+
+
 def clean_end():
     s.stop()
 
 
-advstack.run([while_the_agent_was_away, between_two_looks, accounting_is_away_too, clean_end])
+advstack.run([while_the_agent_was_away, between_two_looks, accounting_is_away_too, many_in_focus_are_looked_at_together,
+              clean_end])

@@ -2,7 +2,7 @@
 
 /* The adapter's contract on a scripted Slurm in virtual time: what the tools answer → what the adapter says. */
 
-#include "adapters/slurm/slurm.h"
+#include "adapters/slurm/internal.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -710,4 +710,30 @@ Test(history, no_answer_is_no_end)
     history(&b, &p, &id, 1);
     cr_expect(p.error && p.ends[0].found == ADAPTER_PAST_UNKNOWN);
     teardown(&b);
+}
+
+/* Slow, missing and fast answers, and what they make of the pace. */
+Test(strain, pace)
+{
+    struct slurm_strain s = { 0 };
+    int64_t sec = 1000000, now = 100 * sec;
+
+    cr_expect_eq(slurm_strain_pace(&s), 1);
+    slurm_strain_note(&s, now, sec / 100, true);
+    cr_expect_eq(slurm_strain_pace(&s), 1);
+    slurm_strain_note(&s, now, 3 * sec, true);
+    cr_expect_eq(slurm_strain_pace(&s), 2);
+    slurm_strain_note(&s, now + sec, 3 * sec, true); /* begun before that was known */
+    cr_expect_eq(slurm_strain_pace(&s), 2);
+    for (int i = 0; i < 10; i++)
+        slurm_strain_note(&s, now += 10 * sec, 5 * sec, false);
+    cr_expect_eq(slurm_strain_pace(&s), 8, "bounded");
+    slurm_strain_note(&s, now += 10 * sec, sec / 100, true);
+    cr_expect_eq(slurm_strain_pace(&s), 8, "one fast answer proves nothing");
+    slurm_strain_note(&s, now += 10 * sec, sec / 2, true);
+    slurm_strain_note(&s, now += 10 * sec, sec / 100, true);
+    cr_expect_eq(slurm_strain_pace(&s), 8, "not so fast meanwhile");
+    for (int i = 0; i < 100; i++)
+        slurm_strain_note(&s, now += sec, sec / 100, true);
+    cr_expect_eq(slurm_strain_pace(&s), 1);
 }

@@ -27,3 +27,19 @@ Test(sight, a_late_poll_is_no_blindness)
         cr_assert_eq(agent_unseen_ms(boots[i], boots[i] + 151 * S, 60000), 151000);
     }
 }
+
+/* Close at first, and never a flood; a strained scheduler is asked less. */
+Test(focus, looks_grow_apart)
+{
+    unsigned n[9] = { 0 };
+
+    for (unsigned pace = 1; pace <= 8; pace *= 8)
+        for (int64_t t = 0; t < 900 * S; n[pace]++)
+            t += agent_focus_wait_us(t, S / 4, 15 * S, pace);
+    cr_expect_eq(agent_focus_wait_us(0, S / 4, 15 * S, 1), S / 4);
+    cr_expect_eq(agent_focus_wait_us(8 * S, S / 4, 15 * S, 1), S / 4);
+    cr_expect_eq(agent_focus_wait_us(3600 * S, S / 4, 15 * S, 1), 3 * S);
+    cr_expect_eq(agent_focus_wait_us(3600 * S, S / 4, S, 1), S, "never further apart than polls");
+    cr_expect(n[1] > 300 && n[1] < 420, "%u looks", n[1]);
+    cr_expect_lt(n[8], n[1] / 4);
+}
