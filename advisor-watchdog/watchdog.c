@@ -73,6 +73,7 @@ struct watchdog {
     const char *denied;
     int lock_fd;
 
+    bool away_told; /* the scheduler does not answer */
     int64_t described_boot_us; /* 0: never */
     int64_t forget_after_s;
     int64_t ends_boot_us[ENDS_MAX]; /* the newest ones, in a ring */
@@ -468,6 +469,17 @@ static void act(struct watchdog *w, const struct adapter_job_detail *d)
 
 /* ---- looking ---- */
 
+/* Once for all holds, until it answers again. */
+static void tell_away(struct watchdog *w, bool away, const struct adv_err *err)
+{
+    if (away && !w->away_told)
+        adv_warn("watchdog", "the scheduler does not answer, nothing is concluded; will ask again and again",
+                 ADV_FS("why", err ? err->msg : ""));
+    else if (!away && w->away_told)
+        adv_info("watchdog", "the scheduler answers again");
+    w->away_told = away;
+}
+
 static void on_inspected(void *arg, enum adapter_found found, struct adapter_job_detail *d, const struct adv_err *err)
 {
     struct watchdog *w = arg;
@@ -482,11 +494,8 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
         w->busy = NULL;
         return;
     }
-    if (found == ADAPTER_FOUND_UNKNOWN) {
-        if (!x->back_off_us)
-            adv_warn("watchdog", "a job cannot be looked at, nothing is concluded; will look again", ADV_FS("job", x->hold.job),
-                     ADV_FS("why", err ? err->msg : ""));
-    } else if (found == ADAPTER_FOUND && sight_of(w, x, d, &sight, &why_not) < 0) {
+    tell_away(w, found == ADAPTER_FOUND_UNKNOWN, err);
+    if (found == ADAPTER_FOUND && sight_of(w, x, d, &sight, &why_not) < 0) {
         adv_warn("watchdog", "what the journal tells of a job cannot be read; will look again", ADV_FS("job", x->hold.job),
                  ADV_FS("why", why_not.msg));
     }
@@ -522,8 +531,8 @@ static void on_described(void *arg, const struct adapter_description *d, const s
         look(w);
         return;
     }
-    if (!d && !w->busy->back_off_us)
-        adv_warn("watchdog", "the scheduler does not answer, nothing is concluded; will ask again", ADV_FS("why", err->msg));
+    if (!d && !w->closing)
+        tell_away(w, true, err);
     w->busy->looked = true;
     back_off(w->busy);
     free_hand(w);

@@ -379,6 +379,80 @@ Test(watchdog, an_unknown_outcome_is_waited_for)
     cr_assert_eq(n_released, 1);
 }
 
+Test(watchdog, an_id_that_means_another_job_is_left_alone)
+{
+    for (int i = 1; i <= 5; i++)
+        hold(i, JOURNAL_RELEASE, JOURNAL_OVER);
+    agent_dies();
+    jobs[1].job.uid = 6;
+    jobs[2].job.submit_s = 1999;
+    jobs[3].job.restart_count = 2;
+    jobs[4].job.held_by_requeue = false;
+    start();
+    pass(2000);
+    cr_assert(n_released == 1 && !jobs[5].job.held);
+}
+
+/* An earlier run was killed after its intent. */
+static void left_over(int job)
+{
+    struct journal_intent in = { .verb = "release" };
+    struct journal *its = NULL;
+    char path[100];
+    uint64_t seq;
+
+    (void) snprintf(path, sizeof(path), "%s/watchdog", state_dir);
+    (void) snprintf(in.job, sizeof(in.job), "%d", job);
+    (void) snprintf(in.advice, sizeof(in.advice), "adv/%d", job);
+    cr_assert_eq(journal_open(path, true, NULL, &its, NULL), 0);
+    cr_assert_eq(journal_append_intent(its, &in, 1, &seq, NULL), 0);
+    (void) journal_free(its);
+}
+
+static const char *left_over_became(int job)
+{
+    struct journal_view *v = NULL;
+    const struct journal_step *s;
+    static char observed[16];
+    char path[100], id[8];
+    size_t pos = 0;
+    bool changed;
+
+    (void) snprintf(path, sizeof(path), "%s/watchdog", state_dir);
+    (void) snprintf(id, sizeof(id), "%d", job);
+    (void) strcpy(observed, "open");
+    cr_assert_eq(journal_view_new(path, JOURNAL_VIEW_STEPS, &v, NULL), 0);
+    cr_assert_eq(journal_view_refresh(v, &changed, NULL), 0);
+    while ((s = journal_view_next_step(v, &pos)))
+        if (strcmp(s->intent.job, id) == 0 && s->done)
+            (void) strcpy(observed, s->outcome.observed);
+    (void) journal_view_free(v);
+    return observed;
+}
+
+Test(watchdog, what_an_earlier_run_began_is_settled_by_a_look)
+{
+    hold(1, JOURNAL_RELEASE, JOURNAL_OVER);
+    hold(2, JOURNAL_RELEASE, JOURNAL_OVER);
+    agent_dies();
+    left_over(1);
+    left_over(2);
+    left_over(3); /* whose hold has gone */
+    jobs[1].job.held = jobs[1].job.held_by_requeue = false; /* it had landed */
+    cfg.gone_ms = 0;
+    start();
+    pass(20);
+    cr_assert_eq(n_looks, 0, "it may still land");
+    cr_assert_str_eq(left_over_became(1), "open");
+    cr_assert_str_eq(left_over_became(3), "open");
+    pass(60);
+    cr_assert_eq(n_released, 1);
+    cr_assert(!jobs[2].job.held);
+    cr_assert_str_eq(left_over_became(1), "yes");
+    cr_assert_str_eq(left_over_became(2), "yes");
+    cr_assert_str_eq(left_over_became(3), "unknown");
+}
+
 Test(watchdog, a_damaged_journal_is_left_alone)
 {
     char path[100];
