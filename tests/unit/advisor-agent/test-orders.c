@@ -765,6 +765,7 @@ Test(orders, while_the_watchdog_is_at_it_nothing_is_written)
     turn(10);
     cr_assert_str_eq(did, "", "it may still land");
     cr_assert(orders_watchdog_at_work(&a));
+    cr_assert(!lease_settled(&a.lease, adv_boot_us()), "nor is another job written to");
     watchdog_did("yes");
     turn(10);
     cr_assert_str_eq(did, "");
