@@ -10,6 +10,12 @@
  * that go back to the last checkpoint. A third of the jobs stays healthy, a third hangs, a third is slowed down by one
  * node. Every alarm before the fault counts as false.
  *
+ * A silence is a suspicion; it is confirmed by a second witness, and here that one says of each silence that the devices are
+ * idle: `hang_false` is the most that could ever be acted upon, and none is allowed. Suspicions are allowed at a small rate: a
+ * first checkpoint that is longer than all patience cannot be told from a hang while it lasts. A fault that is never seen counts in
+ * the delays as seen after an infinite time. With SERIES_SHOW in the environment each false alarm and each fault that is not
+ * seen is told with what was known of the job.
+ *
  * With files it reads logs by the rules in DIR: time passes as their lines say (seconds per step, items per second, the
  * clock of a bar), and after the last line it passes without end. For each it prints what was seen.
  *
@@ -20,6 +26,7 @@
 #include <stdlib.h>
 
 #include "controlplane/domain/policy.h"
+#include "controlplane/domain/pulse.h"
 #include "controlplane/domain/rhythm.h"
 #include "controlplane/watcher/watcher.h"
 
@@ -75,11 +82,11 @@ struct made {
 
 struct seen {
     struct rhythm r;
-    int64_t floor_us, bound_us, alarm_us; /* alarm: of this silence, told already */
+    int64_t floor_us, alarm_us; /* alarm: of this silence, told already */
     bool slow;
-    uint64_t signs, silences, slows; /* false ones */
-    double fault_at;
-    double hang_delay, slow_delay; /* -1: not seen */
+    uint64_t signs, silences, hangs, slows; /* false ones */
+    double fault_at, deaf_at, deaf_until;
+    double hang_delay, confirm_delay, slow_delay; /* -1: not seen */
 };
 
 struct line {
@@ -120,17 +127,66 @@ static void draw(struct made *j, enum fault fault, double hours)
     j->fault_at = fault == HEALTHY ? INFINITY : between(j->end / 3, j->end / 2);
 }
 
+static bool show; /* SERIES_SHOW: each alarm, and what was missed */
+
+static void show_silence(const struct rhythm *r, const char *what, double lasted, int64_t bound_us)
+{
+    fprintf(stderr, "  %s: %.0f s from %.0f s, bound %.0f s; usual %.1f s, start %.0f s, %u gaps, pauses", what, lasted,
+            (double) r->sign_us / S, (double) bound_us / S, (double) rhythm_usual_us(r) / S, r->longest_start_ms / 1e3, r->n_gaps);
+    for (uint32_t i = 0; i < r->n_pauses && i < RHYTHM_PAUSES; i++)
+        fprintf(stderr, " %u", r->pause_ms[i] / 1000);
+    fprintf(stderr, " s of %u, saves", r->n_pauses);
+    for (uint32_t i = 0; i < r->n_saves && i < RHYTHM_PAUSES; i++)
+        fprintf(stderr, " %u", r->save_ms[i] / 1000);
+    fprintf(stderr, " s of %u\n", r->n_saves);
+}
+
+static void show_slow(const struct rhythm *r, const struct rhythm_pace *p, double heard)
+{
+    fprintf(stderr, "  slow%s: at %.0f s, %.3f s where %.3f s was usual; blocks", r->slow_severe ? " (far)" : "", heard, p->now_us / S,
+            p->usual_us / S);
+    for (int i = 0; i < r->n_blocks; i++)
+        fprintf(stderr, " %.3f", (double) r->block[i] / S);
+    fprintf(stderr, " beats");
+    for (int i = 0; i < r->n_recent; i++)
+        fprintf(stderr, " %.3f", (double) r->recent[i] / S);
+    fprintf(stderr, "\n");
+}
+
+/* Nobody can be less helpful than a second witness that says of each silence that the devices are idle: what is confirmed
+ * with it is the most that ever could be. */
 static void look(struct seen *w, double now)
 {
-    int64_t now_us = (int64_t) (now * 1e6);
+    double sign = (double) w->r.sign_us / S, alarm, confirmed;
+    int64_t silent_us, bound_us, sure_us;
 
-    if (w->bound_us && w->r.sign_us && !w->r.broken && now_us - w->r.sign_us > w->bound_us && w->alarm_us != w->r.sign_us) {
-        double alarm = (double) (w->r.sign_us + w->bound_us) / 1e6;
-        w->alarm_us = w->r.sign_us;
-        if (alarm < w->fault_at)
-            w->silences++;
-        else if (w->hang_delay < 0)
-            w->hang_delay = alarm - w->fault_at;
+    if (now > w->deaf_at && sign < w->deaf_until)
+        sign = w->deaf_until; /* silence counts from when somebody listens again */
+    silent_us = (int64_t) ((now - sign) * S);
+    if (!w->r.sign_us || silent_us <= w->floor_us || w->alarm_us == w->r.sign_us)
+        return; /* no bound is below the floor */
+    bound_us = rhythm_bound_us(&w->r, w->floor_us);
+    sure_us = rhythm_sure_us(&w->r, bound_us) + PULSE_LOOK_AGAIN_US;
+    if (!bound_us || silent_us <= bound_us)
+        return;
+    w->alarm_us = w->r.sign_us;
+    alarm = sign + (double) bound_us / S;
+    confirmed = sign + (double) sure_us / S;
+    if (alarm >= w->fault_at) {
+        w->hang_delay = w->hang_delay < 0 ? alarm - w->fault_at : w->hang_delay;
+    } else {
+        w->silences++;
+        if (show)
+            show_silence(&w->r, "silent", (double) silent_us / S, bound_us);
+    }
+    if (silent_us <= sure_us)
+        return;
+    if (confirmed >= w->fault_at) {
+        w->confirm_delay = w->confirm_delay < 0 ? confirmed - w->fault_at : w->confirm_delay;
+    } else {
+        w->hangs++;
+        if (show)
+            show_silence(&w->r, "confirmed", (double) silent_us / S, bound_us);
     }
 }
 
@@ -143,13 +199,15 @@ static void hear(struct seen *w, const struct line *l, double heard)
     s.mono_us = (int64_t) (heard * 1e6);
     rhythm_sign(&w->r, &s);
     w->signs++;
-    w->bound_us = rhythm_bound_us(&w->r, w->floor_us);
     rhythm_pace(&w->r, &p);
     if (p.slow && !w->slow) {
-        if (heard < w->fault_at)
+        if (heard >= w->fault_at) {
+            w->slow_delay = w->slow_delay < 0 ? heard - w->fault_at : w->slow_delay;
+        } else {
             w->slows++;
-        else if (w->slow_delay < 0)
-            w->slow_delay = heard - w->fault_at;
+            if (show)
+                show_slow(&w->r, &p, heard);
+        }
     }
     w->slow = p.slow;
 }
@@ -198,7 +256,8 @@ static void run(const struct made *j, struct seen *w, int64_t floor_us)
     double next_save, next_eval, step = 0, saved = 0, total = 1e9;
     bool restarted = false, first = true;
 
-    *w = (struct seen) { .floor_us = floor_us, .fault_at = j->fault_at, .hang_delay = -1, .slow_delay = -1 };
+    *w = (struct seen) { .floor_us = floor_us, .fault_at = j->fault_at, .deaf_at = j->deaf_at,
+                         .deaf_until = j->deaf_at + j->deaf_for, .hang_delay = -1, .confirm_delay = -1, .slow_delay = -1 };
     rhythm_init(&w->r, WALL * S);
     next_save = c.now + j->save_every * between(0.5, 1);
     next_eval = c.now + j->eval_every * between(0.5, 1);
@@ -379,7 +438,8 @@ static int read_log(struct watcher_rules *rules, const char *path, int64_t floor
     rd.len = fread(text, 1, sizeof(text) - 1, f);
     text[rd.len] = '\0';
     (void) fclose(f);
-    rd.w = (struct seen) { .floor_us = floor_us, .fault_at = INFINITY, .hang_delay = -1, .slow_delay = -1 };
+    rd.w = (struct seen) { .floor_us = floor_us, .fault_at = INFINITY, .deaf_at = INFINITY,
+                           .deaf_until = INFINITY, .hang_delay = -1, .confirm_delay = -1, .slow_delay = -1 };
     rhythm_init(&rd.w.r, 0);
     if (watcher_scan_new(rules, &o, &scan, &err) < 0 || watcher_scan_feed(scan, 0, text, rd.len, 0, 0, &err) < 0) {
         fprintf(stderr, "%s: %s\n", path, err.msg);
@@ -390,7 +450,7 @@ static int read_log(struct watcher_rules *rules, const char *path, int64_t floor
     printf("%s_signs %llu signs\n", word, (unsigned long long) rd.w.signs);
     printf("%s_silences %llu alarms\n", word, (unsigned long long) rd.w.silences);
     printf("%s_slow %llu alarms\n", word, (unsigned long long) rd.w.slows);
-    printf("%s_silent_after %.1f s\n", word, (double) rd.w.bound_us / 1e6);
+    printf("%s_silent_after %.1f s\n", word, (double) rhythm_bound_us(&rd.w.r, floor_us) / 1e6);
     return 0;
 }
 
@@ -414,22 +474,40 @@ static int by_double(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static double quantile(double *v, size_t n, double q)
+/* Of @n delays, and of as many more that were never seen as make @all. */
+static double quantile(double *v, size_t n, size_t all, double q)
 {
-    if (n == 0)
+    size_t i = (size_t) (q * (double) (all > 0 ? all - 1 : 0) + 0.5);
+
+    if (all == 0)
         return (double) NAN;
     qsort(v, n, sizeof(*v), by_double);
-    return v[(size_t) (q * (double) (n - 1) + 0.5)];
+    return i < n ? v[i] : INFINITY;
+}
+
+static void show_job(int i, const struct made *j, const struct seen *w)
+{
+    static const char *const faults[] = { "healthy", "hangs", "slows" };
+
+    fprintf(stderr,
+            "job %d %s, at %.0f s, by %.2f; seen after %.0f s; false: %llu silent, %llu confirmed, %llu slow. Step %.2f s, a line each %d, "
+            "jitter %.2f, start %.0f s, compile %.0f s, save %.0f s each %.0f s (line %d, async %d), eval %.0f s each %.0f s (lines %d, "
+            "steps %d), drift %.2f, flush %d, ranks %d, two counters %d, clock %.0f, deaf %.0f, restart %.0f\n",
+            i, faults[j->fault], j->fault_at, j->slow_by, j->fault == HANGS ? w->hang_delay : w->slow_delay,
+            (unsigned long long) w->silences, (unsigned long long) w->hangs, (unsigned long long) w->slows, j->step, j->log_every,
+            j->jitter, j->start, j->compile, j->save, j->save_every, j->save_line, j->save_async, j->eval, j->eval_every, j->eval_lines,
+            j->eval_counts_steps, j->drift, j->flush, j->ranks, j->two_counters, j->set_clock_at, j->deaf_at, j->restart_at);
 }
 
 static int make(int jobs, double hours, uint64_t seed, int64_t floor_us, bool check)
 {
     double *hang = calloc((size_t) jobs, sizeof(*hang)), *slow = calloc((size_t) jobs, sizeof(*slow));
-    size_t n_hang = 0, n_slow = 0, hangs = 0, slows = 0, healthy = 0;
-    uint64_t signs = 0, silences = 0, slow_alarms = 0;
+    double *confirmed = calloc((size_t) jobs, sizeof(*confirmed));
+    size_t n_hang = 0, n_slow = 0, n_confirmed = 0, hangs = 0, slows = 0, healthy = 0;
+    uint64_t signs = 0, silences = 0, false_hangs = 0, slow_alarms = 0;
     double job_hours = 0;
 
-    if (!hang || !slow)
+    if (!hang || !slow || !confirmed)
         return 2;
     for (int i = 0; i < jobs; i++) {
         struct made j;
@@ -440,20 +518,18 @@ static int make(int jobs, double hours, uint64_t seed, int64_t floor_us, bool ch
         job_hours += (j.fault == HEALTHY ? j.end : j.fault_at) / 3600;
         signs += w.signs;
         silences += w.silences;
+        false_hangs += w.hangs;
         slow_alarms += w.slows;
-        if (getenv("SERIES_SHOW") && (w.silences || w.slows || (j.fault == HANGS && w.hang_delay < 0) || (j.fault == SLOWS && w.slow_delay < 0)))
-            fprintf(stderr,
-                    "job %d fault %d silences %llu slows %llu: step %.2f x%d jitter %.2f start %.0f compile %.0f save %.0f/%.0f line %d async %d "
-                    "eval %.0f/%.0f lines %d steps %d drift %.2f flush %d ranks %d two %d clock %.0f deaf %.0f restart %.0f slow by %.2f at %.0f\n",
-                    i, j.fault, (unsigned long long) w.silences, (unsigned long long) w.slows, j.step, j.log_every, j.jitter, j.start, j.compile,
-                    j.save, j.save_every, j.save_line, j.save_async, j.eval, j.eval_every, j.eval_lines, j.eval_counts_steps, j.drift, j.flush,
-                    j.ranks, j.two_counters, j.set_clock_at, j.deaf_at, j.restart_at, j.slow_by, j.fault_at);
+        if (show && (w.silences || w.slows || (j.fault == HANGS && w.hang_delay < 0) || (j.fault == SLOWS && w.slow_delay < 0)))
+            show_job(i, &j, &w);
         if (j.fault == HEALTHY)
             healthy++;
         if (j.fault == HANGS) {
             hangs++;
             if (w.hang_delay >= 0)
                 hang[n_hang++] = w.hang_delay;
+            if (w.confirm_delay >= 0)
+                confirmed[n_confirmed++] = w.confirm_delay;
         }
         if (j.fault == SLOWS) {
             slows++;
@@ -464,18 +540,24 @@ static int make(int jobs, double hours, uint64_t seed, int64_t floor_us, bool ch
     figure("series_jobs", jobs, "jobs", INFINITY, check);
     figure("series_hours_before_fault", job_hours, "h", INFINITY, check);
     figure("series_signs", (double) signs, "signs", INFINITY, check);
-    figure("silence_false", (double) silences * 1000 / job_hours, "per_1000_job_hours", 0, check);
+    figure("silence_false", (double) silences * 1000 / job_hours, "per_1000_job_hours", 0.1, check);
+    figure("hang_false", (double) false_hangs * 1000 / job_hours, "per_1000_job_hours", 0, check);
     figure("slow_false", (double) slow_alarms * 1000 / job_hours, "per_1000_job_hours", 0, check);
     /* rule of three: with none seen, 95 % sure that it is no more than this */
     figure("false_at_most", 3000 / job_hours, "per_1000_job_hours", INFINITY, check);
     figure("hang_missed", hangs ? 100.0 * (double) (hangs - n_hang) / (double) hangs : 0, "percent", 1, check);
-    figure("hang_delay_p50", quantile(hang, n_hang, 0.5) / 60, "min", 60, check);
-    figure("hang_delay_p95", quantile(hang, n_hang, 0.95) / 60, "min", 360, check);
+    figure("hang_delay_p50", quantile(hang, n_hang, hangs, 0.5) / 60, "min", 60, check);
+    figure("hang_delay_p95", quantile(hang, n_hang, hangs, 0.95) / 60, "min", 360, check);
+    figure("hang_unconfirmed", hangs ? 100.0 * (double) (hangs - n_confirmed) / (double) hangs : 0, "percent", 1, check);
+    figure("confirm_delay_p50", quantile(confirmed, n_confirmed, hangs, 0.5) / 60, "min", 120, check);
+    figure("confirm_delay_p95", quantile(confirmed, n_confirmed, hangs, 0.95) / 60, "min", 720, check);
     figure("slow_missed", slows ? 100.0 * (double) (slows - n_slow) / (double) slows : 0, "percent", 25, check);
-    figure("slow_delay_p50", quantile(slow, n_slow, 0.5) / 60, "min", 60, check);
-    figure("slow_delay_p95", quantile(slow, n_slow, 0.95) / 60, "min", 360, check);
+    figure("slow_delay_p50", quantile(slow, n_slow, slows, 0.5) / 60, "min", 90, check);
+    figure("slow_delay_p75", quantile(slow, n_slow, slows, 0.75) / 60, "min", 240, check);
+    figure("slow_delay_p90", quantile(slow, n_slow, slows, 0.90) / 60, "min", INFINITY, check);
     figure("rhythm_memory", sizeof(struct rhythm), "bytes", 1024, check);
     free(hang);
+    free(confirmed);
     free(slow);
     return missed ? 1 : 0;
 }
@@ -490,6 +572,7 @@ int main(int argc, char **argv)
     uint64_t seed = 1;
     bool check = false;
 
+    show = getenv("SERIES_SHOW") != NULL;
     policy_defaults(&p);
     for (i = 1; i < argc; i++) {
         const char *a = argv[i], *v = i + 1 < argc ? argv[i + 1] : "";

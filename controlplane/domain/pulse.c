@@ -5,14 +5,9 @@
 #include <stdio.h>
 #include <utlist.h>
 
-/* A silence is looked at twice before it counts: what the control plane itself slept through, or what is on its way still,
- * shows in between. */
-#define LOOK_AGAIN_US (60 * 1000000LL)
 #define FRESH_US      (300 * 1000000LL) /* a measurement says nothing of later */
 #define WEIGHT_MIN    50 /* percent: evidence of less says the contrary */
 #define HOLD_US       (120 * 1000000LL) /* a device may idle for a moment */
-#define PATIENCE      2                 /* times its bound: the first checkpoint may take long, devices idle meanwhile,
-                                         * and ranks wait for the one that saves; a watchdog would have to be wrong */
 #define PRECEDENCE    10                /* below every rule: it says that, and nothing of why */
 #define BOUND_EVERY   16                /* gaps between two stores of the bound */
 
@@ -142,6 +137,16 @@ static bool is_sign(const struct event *ev)
     return ev->type == EV_FINDING && ev->u.finding.kind != FINDING_SIGNATURE && ev->u.finding.kind != FINDING_NOTICE;
 }
 
+/* From when its start counts, by the cluster's clock: what came before somebody listened is no part of it. */
+static int64_t start_us(const struct attempt *a, const struct event *ev)
+{
+    int64_t heard_us = ev->mono_us - a->job->cluster->listen_us;
+
+    if (!a->start_unix || !is_sign(ev))
+        return 0;
+    return at_least(a->start_unix * 1000000, ev->u.finding.observe_us - heard_us);
+}
+
 static struct pulse *pulse_get(struct intents *in, struct attempt *a, const struct event *ev)
 {
     if (a->pulse)
@@ -151,7 +156,7 @@ static struct pulse *pulse_get(struct intents *in, struct attempt *a, const stru
         in->oom = true;
         return NULL;
     }
-    rhythm_init(&a->pulse->rhythm, a->start_unix * 1000000);
+    rhythm_init(&a->pulse->rhythm, start_us(a, ev));
     if (a->steps_seen > 0 && !is_sign(ev)) { /* from the store: silence begins when somebody begins to listen */
         a->pulse->rhythm.sign_us = ev->mono_us;
         a->pulse->sign_us = ev->mono_us;
@@ -330,7 +335,7 @@ static struct anomaly *watchdog(const struct attempt *a)
 static char *second_witness(struct intents *in, struct attempt *a, const struct event *ev, int64_t silence_us,
                             int64_t bound_us, int64_t *ret_later_us)
 {
-    int64_t wait_us = rhythm_knows_pauses(&a->pulse->rhythm) ? 0 : PATIENCE * bound_us - silence_us;
+    int64_t wait_us = rhythm_sure_us(&a->pulse->rhythm, bound_us) - silence_us;
     static const char *const words[] = { "", "its devices are idle", "it neither reads nor writes", "a watchdog spoke",
                                          "ranks stand behind the others" };
     const struct anomaly *dog = watchdog(a);
@@ -345,7 +350,7 @@ static char *second_witness(struct intents *in, struct attempt *a, const struct 
         int64_t since_us = at_least(w->since_mono_us, a->pulse->sign_us);
         if (!w->holds || w->seen_mono_us < heard_us || (measured && ev->mono_us - w->seen_mono_us > FRESH_US))
             continue;
-        if (k != WITNESS_WATCHDOG_LINE && wait_us > 0) {
+        if (k != WITNESS_WATCHDOG_LINE && wait_us > 0) { /* a watchdog would have to be wrong */
             *ret_later_us = wait_us;
             continue;
         }
@@ -439,7 +444,7 @@ void fleet_judge_silence(struct fleet *f, struct intents *in, struct attempt *a,
             fleet_judge_by(f, a, ev->now_us + later_us);
         return;
     }
-    later_us = a->pulse->told_us + LOOK_AGAIN_US - ev->mono_us;
+    later_us = a->pulse->told_us + PULSE_LOOK_AGAIN_US - ev->mono_us;
     if (later_us > 0)
         fleet_judge_by(f, a, ev->now_us + later_us);
     else

@@ -28,6 +28,10 @@
 #define PULSE_SILENCE  "rhythm-silence"
 #define PULSE_SLOW     "rhythm-slow"
 
+/* A silence is looked at twice before it counts: what the control plane itself slept through, or what is on its way still,
+ * shows in between. */
+#define PULSE_LOOK_AGAIN_US (60 * 1000000LL)
+
 struct witness {
     bool holds;
     int64_t since_mono_us, seen_mono_us; /* CLOCK_BOOTTIME */

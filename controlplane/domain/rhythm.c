@@ -12,18 +12,27 @@
 #define NEW_RHYTHM     3         /* ... unless as many come in a row */
 #define GAP_FACTOR     3         /* beyond the longest ordinary gap by this */
 #define USUAL_FACTOR   8
-#define LONG_FACTOR    2         /* beyond the longest pause by this */
+#define LONG_FACTOR    2         /* beyond the longest pause by this, and by once more shared by those that were seen: the longest
+                                  * of a few says little */
+#define START_PERCENT  150       /* of its start: it may start again inside, and say so only afterwards */
+#define START_MAX_MS   3600000   /* what took longer was no start alone: a queue for data, a log that was read late */
 #define ENDING_FACTOR  4
 #define MIN_PAUSES     3         /* before as many, the next one may be of a kind that was not seen */
 #define MIN_SAVES      2
+#define PATIENCE       2         /* times its bound: the first checkpoint may take long, devices idle meanwhile, and ranks wait
+                                  * for the one that saves */
 
 #define PACE_BEAT_US   25000000LL /* eight make a block, three blocks ten minutes */
 #define BLOCK_MIN      3         /* beats, where they are rare: each is a mean over many counts already */
 #define BLOCK_US       1800000000LL
 #define RECENT_MIN     8         /* beats */
+#define BURSTY         16        /* after as many single signs they come no more in bursts */
 #define CLOCK_SLACK_US 2000000LL
 #define INTERLEAVE     8         /* lines that ranks and buffers may be behind each other */
 #define BASE_MIN       4         /* blocks */
+#define BEATS_NOISE    0.225     /* of the median of eight, as a part of that of one (0.45); halved, since sixteen beats leave no
+                                  * such doubt of it as a few blocks do */
+#define FEW_BLOCKS     8
 #define SUSTAINED      3         /* blocks */
 #define SUSTAINED_US   600000000LL
 #define SLOW_MIN       0.15
@@ -124,14 +133,21 @@ static void push(float *v, uint8_t *n, size_t cap, float x)
 
 /* ---- silence ---------------------------------------------------------------------------------------------------- */
 
+static void take_start(struct rhythm *r, int64_t ms)
+{
+    if (ms > START_MAX_MS)
+        ms = START_MAX_MS;
+    if (ms > r->longest_start_ms)
+        r->longest_start_ms = (uint32_t) ms;
+}
+
 static void take_gap(struct rhythm *r, uint32_t ms, bool save)
 {
     uint32_t usual;
 
     if (r->fresh > 0) {
         r->fresh--;
-        if (ms > r->longest_start_ms)
-            r->longest_start_ms = ms;
+        take_start(r, ms);
         r->restarting = r->restarting && r->fresh > 0;
         return;
     }
@@ -157,9 +173,7 @@ static void take_time(struct rhythm *r, const struct rhythm_sign *s)
     int64_t gap_us = s->mono_us - r->sign_us;
 
     if (r->sign_us == 0) {
-        int64_t start_us = r->start_us ? s->observe_us - r->start_us : 0;
-        if (start_us > 0 && start_us < 86400000000LL)
-            r->longest_start_ms = (uint32_t) (start_us / 1000);
+        take_start(r, r->start_us ? (s->observe_us - r->start_us) / 1000 : 0);
         r->beat_us = s->mono_us;
     } else if (r->broken) {
         r->beat_us = s->mono_us;
@@ -179,11 +193,24 @@ int64_t rhythm_usual_us(const struct rhythm *r)
     return r->n_gaps < MIN_GAPS ? 0 : (int64_t) usual_gap_ms(r) * 1000;
 }
 
+static int64_t at_least(int64_t a, int64_t b)
+{
+    return a < b ? b : a;
+}
+
+static int64_t longest_pause_us(const struct rhythm *r)
+{
+    return (int64_t) longest(r->pause_ms, r->n_pauses, RHYTHM_PAUSES) * 1000;
+}
+
+static int64_t longest_save_us(const struct rhythm *r)
+{
+    return (int64_t) longest(r->save_ms, r->n_saves, RHYTHM_PAUSES) * 1000;
+}
+
 int64_t rhythm_longest_us(const struct rhythm *r)
 {
-    uint32_t pause = longest(r->pause_ms, r->n_pauses, RHYTHM_PAUSES), save = longest(r->save_ms, r->n_saves, RHYTHM_PAUSES);
-
-    return (int64_t) (pause > save ? pause : save) * 1000;
+    return at_least(longest_pause_us(r), longest_save_us(r));
 }
 
 enum rhythm_phase rhythm_phase(const struct rhythm *r)
@@ -194,9 +221,10 @@ enum rhythm_phase rhythm_phase(const struct rhythm *r)
                                                          RHYTHM_PHASE_WORK;
 }
 
-static int64_t at_least(int64_t a, int64_t b)
+/* What the next of @n pauses stays within, of which the longest was that long. */
+static int64_t beyond_us(int64_t longest_us, uint32_t n)
 {
-    return a < b ? b : a;
+    return LONG_FACTOR * longest_us + (n ? longest_us / (int64_t) held(n, RHYTHM_PAUSES) : 0);
 }
 
 bool rhythm_knows_pauses(const struct rhythm *r)
@@ -206,18 +234,26 @@ bool rhythm_knows_pauses(const struct rhythm *r)
 
 int64_t rhythm_bound_us(const struct rhythm *r, int64_t floor_us)
 {
-    int64_t b = floor_us;
+    int64_t b = floor_us, pause_us = longest_pause_us(r), save_us = longest_save_us(r);
 
     if (r->n_gaps < MIN_GAPS || r->finished)
         return 0;
     b = at_least(b, GAP_FACTOR * (int64_t) longest(r->gap_ms, r->n_gaps, RHYTHM_GAPS) * 1000);
     b = at_least(b, USUAL_FACTOR * (int64_t) usual_gap_ms(r) * 1000);
-    b = at_least(b, LONG_FACTOR * rhythm_longest_us(r));
+    /* one of each kind may follow the other without a sign between them */
+    b = at_least(b, beyond_us(pause_us, r->n_pauses) + save_us);
+    b = at_least(b, beyond_us(save_us, r->n_saves) + pause_us);
+    b = at_least(b, START_PERCENT * (int64_t) r->longest_start_ms * 10);
     if (r->restarting)
         b = at_least(b, LONG_FACTOR * (int64_t) r->longest_start_ms * 1000);
     if (!rhythm_knows_pauses(r) || r->restarting)
         b = at_least(b, 2 * floor_us);
     return r->ending ? ENDING_FACTOR * b : b;
+}
+
+int64_t rhythm_sure_us(const struct rhythm *r, int64_t bound_us)
+{
+    return rhythm_knows_pauses(r) ? bound_us : PATIENCE * bound_us;
 }
 
 /* ---- pace ------------------------------------------------------------------------------------------------------- */
@@ -252,15 +288,26 @@ static void well_again(struct rhythm *r)
     r->n_beats = 0; /* the block under way is of both */
 }
 
-/* How much slower is more than noise. */
-static double threshold(const float *base, size_t n, double usual)
+/* Standard deviation as a part of @usual, without what lies far out. */
+static double noise(const float *v, size_t n, double usual)
 {
     float dev[RHYTHM_BLOCKS];
-    double sigma;
 
     for (size_t i = 0; i < n; i++)
-        dev[i] = base[i] > usual ? (float) (base[i] - usual) : (float) (usual - base[i]);
-    sigma = 1.4826 * median(dev, n) / usual;
+        dev[i] = v[i] > usual ? (float) (v[i] - usual) : (float) (usual - v[i]);
+    return usual > 0 ? 1.4826 * median(dev, n) / usual : 0;
+}
+
+/* How much slower is more than noise. A few blocks may agree by chance: then what their beats differ by says how much the
+ * medians of some of them do. */
+static double threshold(const struct rhythm *r, size_t n, double usual)
+{
+    double sigma = noise(r->block, n, usual), beats;
+
+    if (n < FEW_BLOCKS) {
+        beats = BEATS_NOISE * noise(r->recent, r->n_recent, median(r->recent, r->n_recent));
+        sigma = sigma < beats ? beats : sigma;
+    }
     sigma = (sigma < SIGMA_MIN ? SIGMA_MIN : sigma) * SLOW_SIGMAS;
     return 1 + (sigma < SLOW_MIN ? SLOW_MIN : sigma);
 }
@@ -292,7 +339,7 @@ static void take_block(struct rhythm *r, int64_t end_us)
         return; /* items differ from each other: only far more than that is told of them */
     n_base = (size_t) r->n_blocks - SUSTAINED;
     usual = median(r->block, n_base);
-    limit = usual * threshold(r->block, n_base, usual);
+    limit = usual * threshold(r, n_base, usual);
     if (limit < ABOVE_ALL * largest(r->block, n_base))
         limit = ABOVE_ALL * largest(r->block, n_base);
     for (size_t i = n_base; i < r->n_blocks; i++)
@@ -336,6 +383,30 @@ static void take_beat(struct rhythm *r, double pace, int64_t begin_us, int64_t e
         take_block(r, end_us);
 }
 
+/* Where signs come in bursts, a buffer that is flushed, what passed before the burst is the time of all of its counts: the
+ * last one is waited for. */
+static void take_burst(struct rhythm *r)
+{
+    int64_t mono_us = r->burst_mono_us - r->pace_mono_us, observe_us = r->burst_observe_us - r->pace_observe_us, off_us;
+    int64_t n = r->burst_count - r->pace_count;
+
+    if (mono_us < PACE_BEAT_US || n <= 0)
+        return;
+    off_us = observe_us > mono_us ? observe_us - mono_us : mono_us - observe_us;
+    if (off_us <= CLOCK_SLACK_US + mono_us / 10)
+        take_beat(r, (double) observe_us / (double) n, r->pace_observe_us, r->burst_observe_us);
+    r->pace_mono_us = r->burst_mono_us;
+    r->pace_observe_us = r->burst_observe_us;
+    r->pace_count = r->burst_count;
+}
+
+static void burst_goes_on(struct rhythm *r, const struct rhythm_sign *s)
+{
+    r->burst_mono_us = s->mono_us;
+    r->burst_observe_us = s->observe_us;
+    r->burst_count = s->count;
+}
+
 /* A count below @before that is only another rank's, or one that was held up. */
 static bool interleaved(int64_t before, int64_t count, int64_t stride)
 {
@@ -344,8 +415,6 @@ static bool interleaved(int64_t before, int64_t count, int64_t stride)
 
 static void take_count(struct rhythm *r, const struct rhythm_sign *s, int64_t before, int64_t stride)
 {
-    int64_t mono_us, observe_us, off_us, n;
-
     if (before >= 0 && s->count < before) {
         bool wraps = s->kind != RHYTHM_STEP || (s->total > 0 && before * 10 >= s->total * 9 && s->count * 10 <= s->total);
         if (interleaved(before, s->count, stride) && !wraps)
@@ -353,22 +422,30 @@ static void take_count(struct rhythm *r, const struct rhythm_sign *s, int64_t be
         pace_anew(r, !wraps); /* a loop begins again; or steps are done again, on other nodes perhaps */
     }
     if (r->pace_mono_us == 0 || r->broken) {
-        r->pace_mono_us = s->mono_us;
+        r->pace_mono_us = r->burst_begin_us = s->mono_us;
         r->pace_observe_us = s->observe_us;
         r->pace_count = s->count;
+        burst_goes_on(r, s);
         return;
     }
-    mono_us = s->mono_us - r->pace_mono_us;
-    n = s->count - r->pace_count;
-    if (mono_us < PACE_BEAT_US || n <= 0)
+    if (s->mono_us - r->burst_begin_us < BURST_US) {
+        if (s->count > r->burst_count)
+            r->in_bursts = BURSTY;
+        if (r->pace_mono_us == r->burst_mono_us && r->pace_count == r->burst_count) { /* what was measured ended with it */
+            r->pace_mono_us = s->mono_us;
+            r->pace_observe_us = s->observe_us;
+            r->pace_count = s->count;
+        }
+        burst_goes_on(r, s);
         return;
-    observe_us = s->observe_us - r->pace_observe_us;
-    off_us = observe_us > mono_us ? observe_us - mono_us : mono_us - observe_us;
-    if (off_us <= CLOCK_SLACK_US + mono_us / 10)
-        take_beat(r, (double) observe_us / (double) n, r->pace_observe_us, s->observe_us);
-    r->pace_mono_us = s->mono_us;
-    r->pace_observe_us = s->observe_us;
-    r->pace_count = s->count;
+    }
+    take_burst(r); /* the one before is whole */
+    r->burst_begin_us = s->mono_us;
+    burst_goes_on(r, s);
+    if (r->in_bursts > 0)
+        r->in_bursts--;
+    else
+        take_burst(r);
 }
 
 /* The slot of a series, made when it is new: the one with the fewest signs goes, and those that only spoke once in a

@@ -78,9 +78,40 @@ Test(rhythm, the_bound_comes_from_its_own_gaps_and_pauses)
     cr_assert(rhythm_knows_pauses(&r));
     cr_assert_eq(rhythm_usual_us(&r), 10 * S, "pauses are no part of the rhythm");
     cr_assert_eq(rhythm_longest_us(&r), 700 * S);
-    cr_assert_eq(rhythm_bound_us(&r, 60 * S), 1400 * S);
-    cr_assert_eq(rhythm_bound_us(&r, FLOOR), 1400 * S);
+    /* twice the longest, a third of it since only three were seen, and a pause of the other kind */
+    cr_assert_eq(rhythm_bound_us(&r, 60 * S), (2 * 700 + 120) * S + 700 * S / 3);
+    cr_assert_eq(rhythm_bound_us(&r, FLOOR), rhythm_bound_us(&r, 60 * S));
     cr_assert_eq(rhythm_bound_us(&r, 2 * FLOOR), 2 * FLOOR);
+    cr_assert_eq(rhythm_sure_us(&r, FLOOR), FLOOR);
+}
+
+/* A launcher that restarts inside the job is silent as long as it was at the start, and says so only afterwards; nobody can
+ * tell it from a hang before. What took more than an hour was no start alone. */
+Test(rhythm, a_start_like_its_own_is_a_reason_for_silence)
+{
+    begin();
+    wall += 1140 * S;
+    (void) steps(1, 60, 10);
+    cr_assert_eq(rhythm_bound_us(&r, 60 * S), 1210 * S * 3 / 2);
+    cr_assert_eq(rhythm_bound_us(&r, FLOOR), 1210 * S * 3 / 2 > 2 * FLOOR ? 1210 * S * 3 / 2 : 2 * FLOOR);
+    cr_assert_eq(rhythm_sure_us(&r, FLOOR), 2 * FLOOR, "its pauses are not known");
+    begin();
+    wall += 40000 * S;
+    (void) steps(1, 60, 10);
+    cr_assert_eq(rhythm_bound_us(&r, 60 * S), 3600 * S * 3 / 2);
+}
+
+/* An evaluation with lines of its own came before any two lines of the training, which come each 38 minutes. */
+Test(rhythm, first_signs_that_are_close_are_not_taken_for_all)
+{
+    begin();
+    wall += 2700 * S;
+    for (int i = 1; i <= 10; i++) {
+        pass(50);
+        sign(RHYTHM_STEP, 3, i, 11);
+    }
+    pass(2300);
+    cr_assert_gt(rhythm_bound_us(&r, FLOOR), 2300 * S);
 }
 
 Test(rhythm, long_gaps_that_go_on_are_a_new_rhythm)
@@ -100,6 +131,44 @@ Test(rhythm, a_flush_is_one_sign)
             sign(RHYTHM_STEP, 1, n++, -1);
     }
     cr_assert_eq(rhythm_usual_us(&r), 300 * S);
+}
+
+/* A buffer of 50 lines, which a checkpoint flushes, too: what a flush shows took the time before it, however few lines it has. */
+Test(rhythm, a_flush_of_few_lines_is_no_slow_machine)
+{
+    int64_t n = 1;
+
+    begin();
+    for (int i = 0; i < 60; i++) {
+        bool whole = i < 30 || i % 2; /* later it saves more often */
+        pass(whole ? 50 * 20 : 5 * 20);
+        for (int k = 0; k < (whole ? 50 : 5); k++)
+            sign(RHYTHM_STEP, 1, n++, -1);
+        if (!whole)
+            sign(RHYTHM_CHECKPOINT, 0, n, -1);
+        cr_assert_not(slow(), "flush %d", i);
+    }
+    for (int i = 0; i < 12 && !slow(); i++) { /* and one that is */
+        pass(50 * 40);
+        for (int k = 0; k < 50; k++)
+            sign(RHYTHM_STEP, 1, n++, -1);
+    }
+    cr_assert(slow());
+}
+
+/* Four blocks that agree by chance, where single steps differ by a third, do not say that a block of 1.27 times is slow. */
+Test(rhythm, a_few_blocks_that_agree_say_little)
+{
+    static const double swing[8] = { 0.62, 0.75, 0.9, 1, 1, 1.15, 1.3, 1.42 };
+    int64_t n = 1;
+
+    begin();
+    for (int block = 0; block < 9; block++)
+        for (int i = 0; i < 8; i++) {
+            pass(50 * swing[i] * (block > 4 ? 1.27 : 1));
+            sign(RHYTHM_STEP, 1, n++, -1);
+            cr_assert_not(slow(), "block %d", block);
+        }
 }
 
 Test(rhythm, what_nobody_heard_is_no_gap)
