@@ -155,26 +155,23 @@ static void show_slow(const struct rhythm *r, const struct rhythm_pace *p, doubl
 
 /* Nobody can be less helpful than a second witness that says of each silence that the devices are idle: what is confirmed
  * with it is the most that ever could be. */
-static void look(struct seen *w, double now)
+static void listen(struct seen *w, double from, double now)
 {
-    double sign = (double) w->r.sign_us / S, alarm, confirmed;
-    int64_t silent_us, bound_us, sure_us;
+    int64_t silent_us = (int64_t) ((now - from) * S), bound_us, sure_us;
+    double alarm, confirmed;
 
-    if (now > w->deaf_at && sign < w->deaf_until)
-        sign = w->deaf_until; /* silence counts from when somebody listens again */
-    silent_us = (int64_t) ((now - sign) * S);
-    if (!w->r.sign_us || silent_us <= w->floor_us || w->alarm_us == w->r.sign_us)
+    if (silent_us <= w->floor_us)
         return; /* no bound is below the floor */
     bound_us = rhythm_bound_us(&w->r, w->floor_us);
     sure_us = rhythm_sure_us(&w->r, bound_us) + PULSE_LOOK_AGAIN_US;
+    alarm = from + (double) bound_us / S;
+    confirmed = from + (double) sure_us / S;
     if (!bound_us || silent_us <= bound_us)
         return;
-    w->alarm_us = w->r.sign_us;
-    alarm = sign + (double) bound_us / S;
-    confirmed = sign + (double) sure_us / S;
     if (alarm >= w->fault_at) {
         w->hang_delay = w->hang_delay < 0 ? alarm - w->fault_at : w->hang_delay;
-    } else {
+    } else if (w->alarm_us != w->r.sign_us) {
+        w->alarm_us = w->r.sign_us;
         w->silences++;
         if (show)
             show_silence(&w->r, "silent", (double) silent_us / S, bound_us);
@@ -188,6 +185,19 @@ static void look(struct seen *w, double now)
         if (show)
             show_silence(&w->r, "confirmed", (double) silent_us / S, bound_us);
     }
+}
+
+/* Where nobody listened the silence ends, and begins anew with those who listen again. */
+static void look(struct seen *w, double now)
+{
+    double sign = (double) w->r.sign_us / S;
+
+    if (!w->r.sign_us)
+        return;
+    if (sign < w->deaf_at)
+        listen(w, sign, now < w->deaf_at ? now : w->deaf_at);
+    if (sign >= w->deaf_until || now > w->deaf_until)
+        listen(w, sign < w->deaf_until ? w->deaf_until : sign, now);
 }
 
 static void hear(struct seen *w, const struct line *l, double heard)
