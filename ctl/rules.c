@@ -167,7 +167,8 @@ static void print_step(struct test *t, const struct replay_step *s)
     if (f->rank >= 0)
         printf(" rank %d", f->rank);
     if (*f->node)
-        printf(" %s %s", f->rule->blames == WATCHER_BLAMES_NODE ? "node" : "from", f->node);
+        printf(" %s %s", f->rule->blames == WATCHER_BLAMES_NODE ? "node" : f->rule->blames == WATCHER_BLAMES_LEAD ? "missing:" : "from",
+               f->node);
     if (*f->device)
         printf(" device %s", f->device);
     printf("\n    | %s\n", b.data ? b.data : "");

@@ -147,8 +147,9 @@ static void tell_anomaly(struct story *s, const struct anomaly *an)
         tell(s, an->record_us, i, "suspicion",
              shape_printf(s->ar, "%s at byte %llu matches rule %s (%s, retryable: %s%s%s): %s", str_or(an->stream),
                           (unsigned long long) an->offset, an->rule, str_or(an->fault_class),
-                          retryable_name(an->retryable), an->nodes ? ", blames " : "", str_or(an->nodes),
-                          str_or(an->excerpt)));
+                          retryable_name(an->retryable),
+                          an->nodes ? ", blames " : an->blame == BLAME_LEAD && an->named ? ", points at " : "",
+                          an->nodes ? an->nodes : an->blame == BLAME_LEAD ? str_or(an->named) : "", str_or(an->excerpt)));
     if (an->status == ANOMALY_CONFIRMED)
         tell(s, an->status_us, i, "confirmed", shape_printf(s->ar, "%s: %s", an->rule ? an->rule : "scheduler state",
                                                             str_or(an->status_reason)));

@@ -68,6 +68,44 @@ static char *blamed_nodes(struct intents *in, const struct attempt *a, uint32_t 
     return s;
 }
 
+/* Nodes to which the evidence leads and did in an earlier attempt, too. */
+static char *led_to_again(struct intents *in, const struct attempt *a, const char *named)
+{
+    ADV_AUTO(adv_hostlist) now = adv_hostlist_new(ATTEMPT_MAX_NODES);
+    ADV_AUTO(adv_hostlist) again = adv_hostlist_new(ATTEMPT_MAX_NODES);
+    ADV_AUTO_DONE(adv_buf) text;
+    adv_auto_free char *own = named ? blamed_nodes(in, a, BLAME_NODE, named) : NULL;
+    char *s = NULL;
+
+    adv_buf_init(&text, HOST_LIST_TEXT_MAX);
+    if (!now || !again || (own && nodes_add(now, own) < 0)) {
+        in->oom = true;
+        return NULL;
+    }
+    for (uint32_t i = 0; own && i < a->job->n_attempts && a->job->attempts[i]->index < a->index; i++) {
+        const struct anomaly *an;
+        DL_FOREACH (a->job->attempts[i]->anomalies, an) {
+            ADV_AUTO(adv_hostlist) then = adv_hostlist_new(ATTEMPT_MAX_NODES);
+            adv_auto_free char *old = an->blame == BLAME_LEAD && an->named && an->status == ANOMALY_CONFIRMED ?
+                                          blamed_nodes(in, a->job->attempts[i], BLAME_NODE, an->named) : NULL;
+            if (!then || (old && nodes_add(then, old) < 0))
+                in->oom = true;
+            for (size_t k = 0; then && k < adv_hostlist_count(then); k++)
+                if (adv_hostlist_contains(now, adv_hostlist_nth(then, k)) &&
+                    adv_hostlist_add(again, adv_hostlist_nth(then, k), NULL) == -ADV_RESOURCE_EXHAUSTED)
+                    in->oom = true;
+        }
+    }
+    if (adv_hostlist_count(again) > 0 && (adv_hostlist_format(again, &text, NULL) < 0 || !(s = strdup(text.data))))
+        in->oom = true;
+    return s;
+}
+
+static char *at_fault(struct intents *in, const struct attempt *a, uint32_t blame, const char *named)
+{
+    return blame == BLAME_LEAD ? led_to_again(in, a, named) : blamed_nodes(in, a, blame, named);
+}
+
 void fleet_attribute(struct intents *in, struct attempt *a)
 {
     struct anomaly *an;
@@ -114,8 +152,10 @@ char *fleet_own_nodes(struct intents *in, const struct attempt *a, const char *n
 void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
     struct anomaly *an = NULL, *t;
-    adv_auto_free char *named = fleet_named_nodes(in, ev->u.finding.nodes, ev->u.finding.n_nodes);
-    adv_auto_free char *nodes = blamed_nodes(in, a, ev->u.finding.blame, named);
+    adv_auto_free char *said = fleet_named_nodes(in, ev->u.finding.nodes, ev->u.finding.n_nodes);
+    adv_auto_free char *led = said && ev->u.finding.blame == BLAME_LEAD ? fleet_own_nodes(in, a, said) : NULL;
+    const char *named = ev->u.finding.blame == BLAME_LEAD ? led : said; /* a lead to others than its own leads nowhere */
+    adv_auto_free char *nodes = at_fault(in, a, ev->u.finding.blame, named);
     bool ended = job_state_terminal(a->state), fresh = false, late = ev->u.finding.outside && fleet_too_late(a);
     int64_t left;
 
@@ -177,8 +217,11 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
             an->offset = ev->u.finding.offset;
             an->observe_us = ev->u.finding.observe_us;
         }
-        if (named && ev->u.finding.blame == BLAME_NODE)
+        if (named && (ev->u.finding.blame == BLAME_NODE || ev->u.finding.blame == BLAME_LEAD)) {
             merge_nodes(in, an, &an->named, named);
+            if (ev->u.finding.blame == BLAME_LEAD)
+                (void) str_set(in, &an->ranks, ev->u.finding.ranks);
+        }
         if (nodes)
             merge_nodes(in, an, &an->nodes, nodes);
     }

@@ -149,7 +149,8 @@ enum finding_kind { FINDING_SIGNATURE, FINDING_PROGRESS, FINDING_CHECKPOINT, FIN
                     FINDING_NOTICE };
 /* What the number of a progress line counts. */
 enum finding_unit { UNIT_STEP, UNIT_ITEM, UNIT_EPOCH, UNIT_NONE /* there is none: a sign of life */ };
-enum finding_blame { BLAME_NONE, BLAME_NODE, BLAME_REPORTER };
+/* LEAD: what is named is where to look first; one such finding is no evidence against it, two of two attempts are. */
+enum finding_blame { BLAME_NONE, BLAME_NODE, BLAME_REPORTER, BLAME_LEAD };
 
 struct event {
     enum event_type type;

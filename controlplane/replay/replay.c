@@ -412,8 +412,31 @@ static const struct anomaly *standing(const struct replay *r, const struct attem
     return silent && own ? own : slow ? slow : r->silent ? silence : NULL;
 }
 
+/* The nodes of it that evidence names: that are at fault, or where to look first. */
+static char *nodes_of(struct replay *r, const struct anomaly *an)
+{
+    ADV_AUTO(adv_hostlist) named = adv_hostlist_new(HOSTS_MAX);
+    ADV_AUTO(adv_hostlist) own = adv_hostlist_new(HOSTS_MAX);
+    ADV_AUTO_DONE(adv_buf) text;
+
+    adv_buf_init(&text, 1 << 20);
+    if (an->nodes || an->blame != BLAME_LEAD || !an->named)
+        return copy(r, an->nodes);
+    if (!named || !own || adv_hostlist_parse(named, an->named, NULL) < 0) {
+        r->oom = true;
+        return NULL;
+    }
+    for (size_t i = 0; i < adv_hostlist_count(named); i++)
+        if (adv_hostlist_contains(r->hosts, adv_hostlist_nth(named, i)))
+            r->oom |= adv_hostlist_add(own, adv_hostlist_nth(named, i), NULL) < 0;
+    if (adv_hostlist_count(own) == 0)
+        return NULL;
+    r->oom |= adv_hostlist_format(own, &text, NULL) < 0;
+    return copy(r, text.data);
+}
+
 /* Something is wrong with a node of it, and it is not known to suffer: for the administrators, as a notice is. */
-static void note_suspected(struct replay *r, const struct attempt *a, struct replay_verdict *v)
+static const struct anomaly *suspected(const struct attempt *a)
 {
     const struct anomaly *an, *best = NULL;
 
@@ -421,6 +444,13 @@ static void note_suspected(struct replay *r, const struct attempt *a, struct rep
         if (an->status == ANOMALY_SUSPICION && an->blame == BLAME_NODE && an->nodes && !an->terminal && !anomaly_of_rhythm(an) &&
             (!best || anomaly_weightier(an, best)))
             best = an;
+    return best;
+}
+
+static void note_suspected(struct replay *r, const struct attempt *a, struct replay_verdict *v)
+{
+    const struct anomaly *best = suspected(a);
+
     if (!best)
         return;
     (void) snprintf(v->notice_class, sizeof(v->notice_class), "%s", str_or(best->fault_class));
@@ -465,6 +495,8 @@ static void conclude(struct replay *r, const struct attempt *a, struct replay_ve
             return;
         }
         v->stands = true;
+        if (kind == ANOMALY_STRAGGLER && adv_streq(str_or(best->fault_class), "unknown") && suspected(a))
+            best = suspected(a); /* why it crawls */
     }
     v->anomaly = true;
     v->on_purpose = has_reason(ad, "ended_on_purpose") || (v->stands && anomaly_on_purpose(best));
@@ -473,7 +505,7 @@ static void conclude(struct replay *r, const struct attempt *a, struct replay_ve
     (void) snprintf(v->fault_class, sizeof(v->fault_class), "%s", str_or(best->fault_class));
     (void) snprintf(v->rule, sizeof(v->rule), "%s", str_or(best->rule));
     (void) snprintf(v->excerpt, sizeof(v->excerpt), "%s", str_or(best->excerpt));
-    v->nodes = copy(r, best->nodes);
+    v->nodes = nodes_of(r, best);
     v->ranks = copy(r, best->ranks);
     v->line = best->rule ? line_of(r, best->offset) : 0;
     DL_FOREACH (a->anomalies, an)

@@ -78,7 +78,7 @@ struct engine {
 
 static const char *const capture_names[ENGINE_N_CAPTURES] = { "step",       "total", "rank",
                                                               "local_rank", "task",  "node",
-                                                              "device",     "code" };
+                                                              "device",     "code",  "missing", "present" };
 
 /* --- compiling --- */
 

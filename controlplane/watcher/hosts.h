@@ -10,8 +10,9 @@
  *
  * Pure; thread: the owner's. */
 
-#include <stdint.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define HOSTS_MAX       128
 #define HOSTS_RANKS_MAX 1024
@@ -29,5 +30,13 @@ void hosts_note(struct hosts *h, int rank, int64_t total, const char *name, size
 
 /* NULL: not known. */
 const char *hosts_of(const struct hosts *h, int rank);
+
+/* Those that the others wait for. @list is the ranks that did not come, or (@came) those that did, as logs write them: "2, 3",
+ * "0-7,12". False: it is no such list, nobody is missing, or it is not known how many there are.
+ * @ret_names: the hosts on which they run, with commas between; "" where one is not known, where more than half of the hosts
+ * known are among them (then it is no host that is missing), or where they do not fit.
+ * @ret_ranks: the ranks with commas between; "" where they do not fit. */
+bool hosts_missing(const struct hosts *h, const char *list, size_t len, bool came, char *ret_names, size_t names_cap,
+                   char *ret_ranks, size_t ranks_cap);
 
 #endif

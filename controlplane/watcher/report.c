@@ -53,7 +53,9 @@ static void fill_signature(struct watcher_report *r, const struct watcher_findin
     (void) snprintf(r->fault_class, sizeof(r->fault_class), "%s", watcher_class_name(rule->fault_class));
     (void) snprintf(r->excerpt, sizeof(r->excerpt), "%s", f->excerpt);
     (void) adv_hex(f->sha256, sizeof(f->sha256), r->sha);
-    if (f->rank >= 0)
+    if (f->missing[0])
+        (void) snprintf(r->ranks, sizeof(r->ranks), "%s", f->missing);
+    else if (f->rank >= 0)
         (void) snprintf(r->ranks, sizeof(r->ranks), "%d", f->rank);
     ev->u.finding.anomaly = rule->anomaly == WATCHER_ANOMALY_HANG      ? ANOMALY_HANG :
                             rule->anomaly == WATCHER_ANOMALY_STRAGGLER ? ANOMALY_STRAGGLER :
@@ -71,8 +73,10 @@ static void fill_signature(struct watcher_report *r, const struct watcher_findin
     ev->u.finding.excerpt_sha256 = r->sha;
     ev->u.finding.blame = rule->blames == WATCHER_BLAMES_NODE     ? BLAME_NODE :
                           rule->blames == WATCHER_BLAMES_REPORTER ? BLAME_REPORTER :
+                          rule->blames == WATCHER_BLAMES_LEAD     ? BLAME_LEAD :
                                                                     BLAME_NONE;
     name_nodes(r, rule->blames == WATCHER_BLAMES_NODE       ? f->node :
+                  rule->blames == WATCHER_BLAMES_LEAD       ? f->node :
                   rule->blames == WATCHER_BLAMES_REPORTER   ? f->reporter :
                                                               "", ev);
 }

@@ -48,7 +48,7 @@ static const char *const class_words[] = { "unknown",           "gpu_hardware", 
                                            "user_cancel",       "interference" };
 static const char *const anomaly_words[] = { "crash", "hang", "straggler" };
 static const char *const retryable_words[] = { "maybe", "yes", "no" };
-static const char *const blames_words[] = { "none", "node", "reporter" };
+static const char *const blames_words[] = { "none", "node", "reporter", "lead" };
 static const char *const unit_words[] = { "item", "step", "epoch" };
 static const char *const scope_words[] = { "application", "node", "scheduler", "any" };
 static const char *const bool_words[] = { "false", "true" };

@@ -45,7 +45,7 @@ enum watcher_class {
 
 enum watcher_anomaly { WATCHER_ANOMALY_CRASH = 0, WATCHER_ANOMALY_HANG, WATCHER_ANOMALY_STRAGGLER };
 enum watcher_retryable { WATCHER_RETRYABLE_MAYBE = 0, WATCHER_RETRYABLE_YES, WATCHER_RETRYABLE_NO };
-enum watcher_blames { WATCHER_BLAMES_NONE = 0, WATCHER_BLAMES_NODE, WATCHER_BLAMES_REPORTER };
+enum watcher_blames { WATCHER_BLAMES_NONE = 0, WATCHER_BLAMES_NODE, WATCHER_BLAMES_REPORTER, WATCHER_BLAMES_LEAD };
 enum watcher_unit { WATCHER_UNIT_ITEM = 0, WATCHER_UNIT_STEP, WATCHER_UNIT_EPOCH };
 
 /* Where a text is believed; also what a scanned stream is. */

@@ -388,6 +388,18 @@ struct candidate {
     struct engine_match match;
 };
 
+/* Who is missing where the others are: the hosts of those ranks, if the log has said where they run. */
+static void find_missing(const struct watcher_scan *s, const struct engine_span *cap, struct watcher_finding *f)
+{
+    bool came = cap[ENGINE_CAPTURE_PRESENT].s != NULL;
+    const struct engine_span list = cap[came ? ENGINE_CAPTURE_PRESENT : ENGINE_CAPTURE_MISSING];
+
+    f->node[0] = '\0'; /* who waits is not the one */
+    f->rank = (int) number(cap[ENGINE_CAPTURE_RANK], 999999);
+    if (list.s)
+        (void) hosts_missing(s->hosts, list.s, list.len, came, f->node, sizeof(f->node), f->missing, sizeof(f->missing));
+}
+
 static void tell(struct watcher_scan *s, enum watcher_finding_type type, const struct candidate *c,
                  const char *line, size_t len, size_t offset, const struct line_prefix *prefix,
                  bool in_traceback)
@@ -457,6 +469,8 @@ static void tell(struct watcher_scan *s, enum watcher_finding_type type, const s
         put_text(f.node, sizeof(f.node), host, strlen(host));
     else
         memcpy(f.node, f.reporter, sizeof(f.node));
+    if (r->blames == WATCHER_BLAMES_LEAD)
+        find_missing(s, cap, &f);
     if (cap[ENGINE_CAPTURE_DEVICE].s)
         put_text(f.device, sizeof(f.device), cap[ENGINE_CAPTURE_DEVICE].s,
                  cap[ENGINE_CAPTURE_DEVICE].len);

@@ -20,6 +20,7 @@
 #define WATCHER_EXCERPT_SIZE 201 /* 200 bytes and the NUL */
 #define WATCHER_NODE_SIZE    128
 #define WATCHER_DEVICE_SIZE  40
+#define WATCHER_MISSING_SIZE 32
 
 enum watcher_finding_type {
     WATCHER_SIGNATURE = 0, /* a fault; on a running attempt a suspicion */
@@ -46,6 +47,7 @@ struct watcher_finding {
     uint32_t count; /* how often the rule has spoken since the last progress, this one included */
     char node
         [WATCHER_NODE_SIZE]; /* the line is about it: named in the message, else who printed. May be a hostlist. "" */
+    char missing[WATCHER_MISSING_SIZE]; /* of a rule that blames lead: the ranks that the others wait for, which run on @node; "" */
     char reporter[WATCHER_NODE_SIZE]; /* who printed the line, as its prefix says. "" */
     char device[WATCHER_DEVICE_SIZE]; /* PCI address or the like. "" */
     int code;                         /* such as an Xid; -1 */

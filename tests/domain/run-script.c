@@ -14,7 +14,7 @@
  *   nodes CLUSTER HOSTLIST            nodes of the cluster, sent with the next state
  *   state CLUSTER instance= [full=1] [gone=JOB] [ended=JOB] job=ID state= [restarts=] [submit=] [end=] [exit=] [signal=] [nodes=]
  *         [comment=] [user=] [batch=0] [requeueable=0] [held=1] [inc=]      without inc: of an agent that has watched the id
- *   log CLUSTER JOB/N signature rule= class= retryable= precedence= [terminal=0] [blame=node] [nodes=] [offset=] [kind=hang] [outside=1]
+ *   log CLUSTER JOB/N signature rule= class= retryable= precedence= [terminal=0] [blame=node|reporter|lead|none] [nodes=] [offset=] [kind=hang] [outside=1]
  *       [submit=]      which attempt is meant
  *   log CLUSTER JOB/N notice rule= class= [blame=node] [nodes=]
  *   log CLUSTER JOB/N progress|checkpoint|resumed STEP [late=1] | log CLUSTER JOB/N finished|recovered
@@ -433,6 +433,7 @@ static void do_log(struct event *ev)
         ev->u.finding.terminal = num("terminal", 1) != 0;
         ev->u.finding.blame = adv_streq(get("blame", "node"), "node")       ? BLAME_NODE :
                               adv_streq(get("blame", "node"), "reporter")   ? BLAME_REPORTER :
+                              adv_streq(get("blame", "node"), "lead")       ? BLAME_LEAD :
                                                                               BLAME_NONE;
         ev->u.finding.stream = "stdout";
         ev->u.finding.offset = (uint64_t) num("offset", 0);

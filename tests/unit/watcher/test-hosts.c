@@ -68,3 +68,52 @@ Test(hosts, limits)
     cr_expect_str_eq(of(HOSTS_MAX - 1), "n127");
     cr_expect_str_eq(of(HOSTS_MAX), "-");
 }
+
+/* "names|ranks", "no" for no list. */
+static const char *missing(const char *list, bool came)
+{
+    static char text[128];
+    char names[40], ranks[20];
+
+    if (!hosts_missing(&h, list, strlen(list), came, names, sizeof(names), ranks, sizeof(ranks)))
+        return "no";
+    (void) snprintf(text, sizeof(text), "%s|%s", names, ranks);
+    return text;
+}
+
+Test(hosts, who_is_missing)
+{
+    char names[8], ranks[8];
+
+    memset(&h, 0, sizeof(h));
+    cr_expect_str_eq(missing("3", false), "|3"); /* nobody said where it runs, */
+    cr_expect_str_eq(missing("3", true), "no");  /* or how many there are */
+    cr_expect(hosts_missing(NULL, "3", 1, false, names, sizeof(names), ranks, sizeof(ranks)));
+    cr_expect_not(hosts_missing(NULL, "3", 1, true, names, sizeof(names), ranks, sizeof(ranks)));
+    for (int i = 0; i < 7; i++)
+        note(i, 8, i < 2 ? "n1" : i < 4 ? "n2" : i < 6 ? "n3" : "n4");
+    cr_expect_str_eq(missing("2, 3", false), "n2|2,3");
+    cr_expect_str_eq(missing("2-3,5", false), "n2,n3|2,3,5");
+    cr_expect_str_eq(missing("3 4", false), "n2,n3|3,4");
+    cr_expect_str_eq(missing("0,2,4", false), "|0,2,4"); /* most hosts: it is no host that is missing */
+    cr_expect_str_eq(missing("7", false), "|7");         /* it runs nobody knows where */
+    cr_expect_str_eq(missing("3,7", false), "|3,7");
+    cr_expect_str_eq(missing("7, 0,1,3,2,6,4", true), "n3|5"); /* those that came, in any order */
+    cr_expect_str_eq(missing("0-7", true), "no");
+    cr_expect_str_eq(missing("0-4,6-7", true), "n3|5");
+    note(5, 8, "n1"); /* contradicted */
+    cr_expect_str_eq(missing("5", false), "|5");
+    cr_expect_str_eq(missing("0,1,2,3,4,5,6,7,100,101", false), "|"); /* no room for so many */
+    /* what is no list */
+    cr_expect_str_eq(missing("2,x", false), "no");
+    cr_expect_str_eq(missing("2-3-4", false), "no");
+    cr_expect_str_eq(missing("2-", false), "no");
+    cr_expect_str_eq(missing("-2", false), "no");
+    cr_expect_str_eq(missing("9999999999", false), "no");
+    cr_expect_str_eq(missing("", false), "no");
+    cr_expect_str_eq(missing(" , ", false), "no");
+    /* nor one of names for which there is no room */
+    cr_expect(hosts_missing(&h, "2", 1, false, names, 2, ranks, sizeof(ranks)));
+    cr_expect_str_eq(names, "");
+    cr_expect_str_eq(ranks, "2");
+}

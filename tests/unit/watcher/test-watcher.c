@@ -435,6 +435,44 @@ static void hosts_that_are_said_later(struct watcher_rules *rules)
     placed(rules, "12: " ECC "srun: error: gpu2: tasks 99999999999999999999: Exited with exit code 1\n", "gpu2", 0, 1);
 }
 
+#define PLACES "rank 0 of 6 on host gpu1\nrank 1 of 6 on host gpu1\nrank 2 of 6 on host gpu2\nrank 3 of 6 on host gpu2\nrank 4 of 6 on host gpu3\nrank 5 of 6 on host gpu3\n"
+
+/* The others waited for it: its host is named, and never that of who waits. */
+static void waited_for(struct watcher_rules *rules, const char *text, const char *rule, const char *host)
+{
+    char want[128];
+    adv_auto_free char *out = scan_text(rules, text);
+    const char *at = NULL;
+
+    (void) snprintf(want, sizeof(want), "SIGNATURE %s ", rule);
+    for (const char *p = out; (p = strstr(p, want)); p++)
+        at = p; /* the last */
+    cr_assert(at, "%s\n%s", text, out);
+    (void) snprintf(want, sizeof(want), " node=%s ", host);
+    cr_expect(strstr(at, want), "%s\n%s", text, out);
+}
+
+static void ranks_that_do_not_come(struct watcher_rules *rules)
+{
+    waited_for(rules, PLACES "gpu1: [rank0]: RuntimeError: [Rank 0]: Ranks 2, 3 failed to pass monitoredBarrier in 6000 ms\n",
+               "barrier-ranks-missing", "gpu2");
+    waited_for(rules, PLACES "gpu1: [rank0]: RuntimeError: [Rank 0]: Rank 5 failed to pass monitoredBarrier in 6000 ms\n",
+               "barrier-ranks-missing", "gpu3");
+    waited_for(rules, PLACES "[1,0]<stderr>:Stalled ranks:\n[1,0]<stderr>:4: [horovod_allreduce.0, horovod_allreduce.1 ...]\n",
+               "horovod-stall", "gpu3");
+    waited_for(rules, PLACES "gpu1: Stalled ops: HorovodBroadcast_w_0 [ready ranks: 5, 4, 0, 1, 3]\n", "horovod-stall", "gpu2");
+    waited_for(rules, PLACES "gpu1: grad/HorovodAllreduce_g_0 [missing ranks: 1]\n", "horovod-stall", "gpu1");
+    /* it is not known where they are, or they are everywhere */
+    waited_for(rules, "gpu1: [rank0]: RuntimeError: [Rank 0]: Rank 5 failed to pass monitoredBarrier in 6000 ms\n",
+               "barrier-ranks-missing", "");
+    waited_for(rules, PLACES "gpu1: grad/HorovodAllreduce_g_0 [missing ranks: 1, 3, 4]\n", "horovod-stall", "");
+    waited_for(rules, PLACES "gpu1: One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and "
+                             "are waiting for remainder of ranks for more than 60 seconds.\n", "horovod-stall", "");
+    /* they may be elsewhere after a restart */
+    waited_for(rules, PLACES "[default] Worker group FAILED. 2/3 attempts left; will restart worker group\n"
+                             "RuntimeError: [Rank 0]: Rank 5 failed to pass monitoredBarrier in 6000 ms\n", "barrier-ranks-missing", "");
+}
+
 /* One process for all of them: building the set takes a second under sanitizers. */
 Test(watcher, what_lines_mean, .timeout = 120)
 {
@@ -453,4 +491,5 @@ Test(watcher, what_lines_mean, .timeout = 120)
     scopes(rules);
     memory_is_bounded(rules);
     hosts_that_are_said_later(rules);
+    ranks_that_do_not_come(rules);
 }
