@@ -103,10 +103,12 @@ bool hosts_missing(const struct hosts *h, const char *list, size_t len, bool cam
         n_missing++;
         (void) snprintf(text, sizeof(text), "%d", r);
         fits = fits && add_text(ret_ranks, ranks_cap, text);
-        if (at == 0 || at == CONTRADICTED)
+        if (at == 0 || at == CONTRADICTED) {
             known = false;
-        else if (!named[at - 1])
-            n_hosts += named[at - 1] = true;
+        } else if (!named[at - 1]) {
+            named[at - 1] = true;
+            n_hosts++;
+        }
     }
     if (!fits)
         ret_ranks[0] = '\0';
