@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The agent's journal as it lies on the disk: what its owner makes of it, and what the watchdog sees from outside. The
- * watchdog never sees a hold that its owner would not. */
+ * watchdog never sees a hold that its owner would not.
+ *
+ * After a first byte '#' each line is given its sum, so that what lies behind the sum is tried as well. */
 
 #include <fcntl.h>
 #include <stdint.h>
@@ -40,6 +42,38 @@ static void put(const uint8_t *data, size_t size)
         abort();
 }
 
+static uint32_t sum_of(const uint8_t *data, size_t len)
+{
+    uint32_t crc = ~0u;
+
+    for (size_t i = 0; i < len; i++) {
+        crc ^= data[i];
+        for (int b = 0; b < 8; b++)
+            crc = crc >> 1 ^ (0xedb88320u & (0u - (crc & 1)));
+    }
+    return ~crc;
+}
+
+/* The caller frees it. */
+static uint8_t *with_sums(const uint8_t *data, size_t size, size_t *ret_size)
+{
+    uint8_t *out = malloc(20 * size + 20);
+    size_t n = 0;
+
+    if (!out)
+        abort();
+    for (size_t at = 0; at < size;) {
+        const uint8_t *end = memchr(data + at, '\n', size - at);
+        size_t len = end ? (size_t) (end - data) + 1 - at : size - at;
+        n += (size_t) snprintf((char *) out + n, 20, "{\"crc\":\"%08x\",", sum_of(data + at, len));
+        memcpy(out + n, data + at, len);
+        n += len;
+        at += len;
+    }
+    *ret_size = n;
+    return out;
+}
+
 static size_t holds_seen(struct journal_view *v)
 {
     struct journal_story story;
@@ -58,10 +92,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct journal *j = NULL;
     struct adv_err err;
     size_t n = 0, pos = 0;
+    uint8_t *own_sums = NULL;
     bool changed;
 
     if (!file[0])
         begin();
+    if (size && data[0] == '#')
+        data = own_sums = with_sums(data + 1, size - 1, &size);
     if (journal_view_new(dir, JOURNAL_VIEW_HOLDS, &half, NULL) < 0 || journal_view_new(dir, JOURNAL_VIEW_HOLDS, &whole, NULL) < 0 ||
         journal_view_new(dir, JOURNAL_VIEW_STEPS, &steps, NULL) < 0)
         abort();
@@ -85,6 +122,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
         (void) journal_free(j);
     }
+    free(own_sums);
     (void) journal_view_free(half);
     (void) journal_view_free(whole);
     (void) journal_view_free(steps);
