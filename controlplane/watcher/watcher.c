@@ -393,11 +393,12 @@ static void find_missing(const struct watcher_scan *s, const struct engine_span 
 {
     bool came = cap[ENGINE_CAPTURE_PRESENT].s != NULL;
     const struct engine_span list = cap[came ? ENGINE_CAPTURE_PRESENT : ENGINE_CAPTURE_MISSING];
+    char names[WATCHER_NODE_SIZE] = "";
 
-    f->node[0] = '\0'; /* who waits is not the one */
     f->rank = (int) number(cap[ENGINE_CAPTURE_RANK], 999999);
     if (list.s)
-        (void) hosts_missing(s->hosts, list.s, list.len, came, f->node, sizeof(f->node), f->missing, sizeof(f->missing));
+        (void) hosts_missing(s->hosts, list.s, list.len, came, names, sizeof(names), f->missing, sizeof(f->missing));
+    put_text(f->node, sizeof(f->node), names, strlen(names)); /* "" if nobody: who waits is not the one */
 }
 
 static void tell(struct watcher_scan *s, enum watcher_finding_type type, const struct candidate *c,
