@@ -112,6 +112,9 @@ struct rpc_config {
     void *user;
 };
 
+/* "127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/path": nobody else's network is between. Pure. */
+bool rpc_address_is_local(const char *addr);
+
 /* Starts serving @table on @loop. The first server of a process also ignores SIGPIPE, raises the
  * descriptor limit, takes over gRPC's log and the accept of connections (accept.h).
  * Owner:  caller; rpc_server_stop(), then rpc_server_free() once stopped.

@@ -401,7 +401,7 @@ static bool is_unix(const char *addr)
     return adv_startswith(addr, "unix:");
 }
 
-static bool is_loopback(const char *addr)
+bool rpc_address_is_local(const char *addr)
 {
     static const char *const hosts[] = { "127.", "[::1]:", "localhost:" };
 
@@ -434,7 +434,7 @@ static int lock_unix(const char *addr, int *ret_fd, struct adv_err *err)
 
 static int listen_on(struct rpc_server *srv, size_t i, const char *addr, struct adv_err *err)
 {
-    if (srv->cfg.insecure && !is_loopback(addr))
+    if (srv->cfg.insecure && !rpc_address_is_local(addr))
         return adv_err_set(err, ADV_INVALID_ARGUMENT,
                            "listen: %.100s: without TLS only loopback and unix addresses are served; set "
                            "certificate, key and CA",
