@@ -3,6 +3,7 @@
 
 #include "common/num.h"
 #include "controlplane/domain/policy.h"
+#include "controlplane/rpc/rpc.h"
 
 static const char *const log_formats[] = { "text", "json", NULL };
 static const char *const log_levels[] = { "debug", "info", "warn", "error", NULL };
@@ -96,6 +97,24 @@ static const struct adv_config_row rows[] = {
     ADV_CONFIG_LIST(S, trusted_reporters, "decide.trusted_reporters", "", RESTART,
                     "Outside detectors (principals) whose evidence about nodes decides like that of our own sources "
                     "(docs/detection.md); of all others it is shown only."),
+    ADV_CONFIG_STRING(S, attribution_target, "attribution.target", "", RESTART,
+                      "A provider that is asked which node is to blame (docs/attribution.md): host:port, [v6]:port or unix:/path; "
+                      "empty: nobody is asked."),
+    ADV_CONFIG_PATH(S, attribution_ca, "attribution.ca", "", RESTART,
+                    "Authority that signs the provider's certificate, PEM, read again when it changes; empty: no TLS, which "
+                    "only loopback and unix addresses may do without."),
+    ADV_CONFIG_PATH(S, attribution_cert, "attribution.cert", "", RESTART,
+                    "Client certificate for the provider, PEM, read again when it changes; empty: none."),
+    ADV_CONFIG_PATH(S, attribution_key, "attribution.key", "", RESTART, "Its private key, PEM."),
+    ADV_CONFIG_DURATION(S, attribution_fast_ms, "attribution.fast_budget", 0, 60000, "2s", RESTART,
+                        "How long a decision that names no node waits at most for the provider's first answer; 0: it is not asked "
+                        "for one."),
+    ADV_CONFIG_DURATION(S, attribution_slow_ms, "attribution.slow_budget", 0, 3600000, "60s", RESTART,
+                        "Time for the provider's second, deeper look, which no decision waits for; 0: it is not asked for one."),
+    ADV_CONFIG_INT(S, attribution_confidence, "attribution.min_confidence", "percent", 1, 100, "60", RESTART,
+                   "Confidence from which an attribution counts; below it is shown only."),
+    ADV_CONFIG_INT(S, attribution_calls, "attribution.max_calls", "calls", 1, 1024, "16", RESTART,
+                   "Questions to the provider at one time; the slow ones get half. More are not asked."),
     ADV_CONFIG_DURATION(S, retention_interval_ms, "retention.interval", 1000, 86400000, "1h", RESTART,
                         "How often what is too old is looked for."),
     ADV_CONFIG_DURATION(S, retention_excerpts_ms, "retention.excerpts", 0, 3153600000000, "30d", RESTART,
@@ -141,6 +160,29 @@ static int check_addresses(const char *key, const struct adv_config_list *l, uin
     return 0;
 }
 
+static int check_attribution(const struct advisord_config *c, struct adv_err *err)
+{
+    const char *missing = *c->attribution_cert ? "attribution.key" : "attribution.cert";
+
+    if (!*c->attribution_target)
+        return 0;
+    if (!address_ok(c->attribution_target, 1)) {
+        (void) adv_err_set(err, ADV_INVALID_ARGUMENT,
+                           "attribution.target: \"%.120s\": expected host:port, [v6]:port or unix:/path", c->attribution_target);
+        return adv_err_field(err, "attribution.target");
+    }
+    if (!*c->attribution_ca && !rpc_address_is_local(c->attribution_target)) {
+        (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "attribution.ca: expected, for %.120s is neither loopback nor a unix address",
+                           c->attribution_target);
+        return adv_err_field(err, "attribution.ca");
+    }
+    if (*c->attribution_ca && !*c->attribution_cert != !*c->attribution_key) {
+        (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "%s: expected together with the other one", missing);
+        return adv_err_field(err, "%s", missing);
+    }
+    return 0;
+}
+
 static int check(const void *values, struct adv_err *err)
 {
     const struct advisord_config *c = values;
@@ -169,6 +211,8 @@ static int check(const void *values, struct adv_err *err)
                            "store.ownership_lease: expected at least 1.25 times agent.lease, which it bounds");
         return adv_err_field(err, "store.ownership_lease");
     }
+    if ((r = check_attribution(c, err)) < 0)
+        return r;
     if (c->lease_ms < 2 * c->heartbeat_ms) {
         (void) adv_err_set(err, ADV_INVALID_ARGUMENT, "agent.lease: expected at least twice agent.heartbeat_interval");
         return adv_err_field(err, "agent.lease");

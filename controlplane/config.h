@@ -52,6 +52,14 @@ struct advisord_config {
     int64_t no_checkpoint_limit;
     int64_t exclude_max_percent;
     struct adv_config_list trusted_reporters;
+    const char *attribution_target;
+    const char *attribution_ca;
+    const char *attribution_cert;
+    const char *attribution_key;
+    int64_t attribution_fast_ms;
+    int64_t attribution_slow_ms;
+    int64_t attribution_confidence;
+    int64_t attribution_calls;
     int64_t retention_interval_ms;
     int64_t retention_excerpts_ms;
     int64_t retention_jobs_ms;

@@ -12,6 +12,7 @@
 #include "common/uuid.h"
 #include "controlplane/watcher/pattern.h"
 #include "controlplane/api/api.h"
+#include "controlplane/attribute.h"
 #include "controlplane/auth/ca.h"
 #include "controlplane/config.h"
 #include "controlplane/feed.h"
@@ -36,6 +37,7 @@ struct daemon {
     struct adv_ed25519 *audit_key;
     struct api *api;
     struct feed *feed;
+    struct attribute *attribute;
     struct serve *serve;
     uv_signal_t term, intr, hup;
     struct turn_observer store_seen; /* for health */
@@ -99,6 +101,7 @@ static void turn_stopped(void *arg)
     struct daemon *d = arg;
 
     uv_close((uv_handle_t *) &d->calm, NULL);
+    attribute_free(ADV_STEAL(d->attribute));
     d->serve = serve_free(d->serve);
     d->auth = auth_free(d->auth);
     d->feed = feed_free(d->feed);
@@ -135,6 +138,7 @@ static void on_stop(uv_signal_t *h, int signum)
     store_set_wake(d->store, NULL, NULL);
     adv_info("main", "stopping", ADV_FI("signal", signum));
     feed_stop(d->feed);
+    attribute_stop(d->attribute);
     api_stop(d->api);
     serve_stop(d->serve, (int) values(d)->stop_grace_ms, serve_stopped, d);
 }
@@ -261,6 +265,11 @@ static void fleet_config_of(const struct advisord_config *c, struct fleet_config
     ret->policy.max_restarts_limit = (uint32_t) c->max_restarts_limit;
     ret->policy.no_checkpoint_limit = (uint32_t) c->no_checkpoint_limit;
     ret->policy.exclude_max_percent = (uint32_t) c->exclude_max_percent;
+    if (*c->attribution_target) {
+        ret->policy.attribution_fast_us = c->attribution_fast_ms * 1000;
+        ret->policy.attribution_slow_us = c->attribution_slow_ms * 1000;
+        ret->policy.attribution_min_percent = (uint32_t) c->attribution_confidence;
+    }
     if (policy_trust(&ret->policy, (const char *const *) c->trusted_reporters.items, c->trusted_reporters.n, NULL) < 0)
         ret->policy.trusted_reporters[0] = '\0'; /* never: it was checked with the configuration */
 }
@@ -330,6 +339,15 @@ static int start(struct daemon *d, struct adv_err *err)
         /* with tokens, or first certificates to give, there are callers without one; otherwise no handshake is wasted */
         .client_cert = *c->auth_bindings || *c->agent_ca_cert ? RPC_CLIENT_CERT_OPTIONAL : RPC_CLIENT_CERT_REQUIRED,
     };
+    const struct attribute_config at = {
+        .target = c->attribution_target,
+        .ca_file = c->attribution_ca,
+        .cert_file = c->attribution_cert,
+        .key_file = c->attribution_key,
+        .fast_budget_ms = c->attribution_fast_ms,
+        .slow_budget_ms = c->attribution_slow_ms,
+        .max_calls = (size_t) c->attribution_calls,
+    };
     const struct auth_config auth = { .bindings_path = c->auth_bindings };
     const struct quota_config quota = quota_of(c);
     char replica[ADV_UUID_SIZE];
@@ -361,7 +379,9 @@ static int start(struct daemon *d, struct adv_err *err)
         (r = api_new(d->loop, d->turn, d->rules, &ac, &d->api, err)) < 0 ||
         (r = of("sources.file", feed_new(d->loop, d->turn, d->api, c->sources_file, &d->feed, err), err)) < 0 ||
         (r = set_enrol(d, err)) < 0 ||
-        (r = serve_new(d->loop, d->api, d->auth, &quota, &rc, &d->serve, err)) < 0 || (r = write_port(d, err)) < 0)
+        (r = serve_new(d->loop, d->api, d->auth, &quota, &rc, &d->serve, err)) < 0 ||
+        (r = of("attribution.target", attribute_new(d->loop, d->turn, d->api, &at, &d->attribute, err), err)) < 0 ||
+        (r = write_port(d, err)) < 0)
         return r;
     store_set_wake(d->store, wake_loop, serve_server(d->serve));
     return 0;

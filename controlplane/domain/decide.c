@@ -180,6 +180,11 @@ static const char *class_known_words(const char *fault_class)
     return NULL;
 }
 
+bool fault_class_known(const char *fault_class)
+{
+    return class_known_words(fault_class) || adv_streq(str_or(fault_class), "unknown");
+}
+
 static const char *class_words(const char *fault_class)
 {
     const char *s = class_known_words(fault_class);
@@ -510,7 +515,17 @@ static void node_reasons(struct decision *d, const struct attempt *a, const stru
                "is left out for it.", nf->n_nodes, class_words(nf->fault_class), nf->shared);
 }
 
-static void decide_failed(struct decision *d, const struct attempt *a, const struct policy *p, int64_t now_us, const struct nodefault *nf)
+static void no_attribution(struct decision *d, const struct attempt *a)
+{
+    const char *why = a->attribution_note                            ? a->attribution_note :
+                      a->attribution_fast == ATTRIBUTION_ASKED ? "the provider has not answered in time" :
+                                                                       "the answer names nothing that counts";
+
+    reason(d, "no_attribution", NULL, "A provider was asked which node is to blame: %s.", why);
+}
+
+static void decide_failed(struct decision *d, const struct attempt *a, const struct policy *p, int64_t now_us,
+                          const struct nodefault *nf)
 {
     const struct anomaly *an = decide_best_anomaly(a);
     int64_t end_us = a->ms.end_observed_us;
@@ -557,7 +572,8 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
     }
     if (by_node)
         blamed = nf->nodes;
-    if (!known && !(by_node && !running)) {
+    d->node_named = blamed != NULL;
+    if (!known && !(by_node && nf->observed && !running)) {
         /* nobody said why: a program that dies at the start is its owner's; one that worked may be tried once more */
         bool blind = a->steps_seen == 0;
         int64_t ran_us = a->start_unix && a->end_unix > a->start_unix ? (a->end_unix - a->start_unix) * 1000000 : 0;
@@ -599,6 +615,8 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
         d->not_before_us = 0;
         return;
     }
+    if (!blamed && !nf->shared && a->attribution_us)
+        no_attribution(d, a);
     d->desired = DESIRED_RESTARTED;
     d->may_interrupt = running;
     exclusions(d, a, blamed);

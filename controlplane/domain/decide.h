@@ -44,11 +44,15 @@ struct decision {
     char *summary;
     const struct anomaly *anomaly; /* that it rests on; NULL for none */
     bool may_interrupt;
+    bool node_named;       /* something blames a node of the attempt */
     int64_t not_before_us; /* 0: now; else decide again then (more evidence may come) */
     bool oom;              /* memory ran out: the rest means nothing */
 };
 
 void decision_done(struct decision *d);
+
+/* A word that the rules have for a class of faults, "unknown" included. */
+bool fault_class_known(const char *fault_class);
 
 /* Terminal before hints, then precedence; among what ranks print when a peer is gone (precedence 30..63) the first that was
  * seen, whatever its precedence; then whether nodes are named, then where it stands in the log. A total order over anomalies

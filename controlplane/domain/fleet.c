@@ -309,6 +309,9 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
     case EV_REPORT_ANOMALY:
         r = fleet_apply_report_anomaly(f, in, c, ev, err);
         break;
+    case EV_ATTRIBUTION:
+        r = fleet_apply_attribution(f, in, c, ev, err);
+        break;
     case EV_REPORT_EVIDENCE:
         r = fleet_apply_report_evidence(f, in, c, ev, err);
         break;

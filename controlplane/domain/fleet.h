@@ -73,6 +73,7 @@ enum event_type {
     EV_REPORT_ANOMALY,  /* of a detector outside */
     EV_REPORT_EVIDENCE, /* of the same */
     EV_REPORT_PROGRESS, /* of the same: progress, checkpoint, resumed */
+    EV_ATTRIBUTION,     /* what came of asking a provider about an attempt */
     EV_EXCLUSION_ADD,
     EV_EXCLUSION_LIFT,
     EV_WINDOW_CREATE,
@@ -151,6 +152,15 @@ enum finding_kind { FINDING_SIGNATURE, FINDING_PROGRESS, FINDING_CHECKPOINT, FIN
 enum finding_unit { UNIT_STEP, UNIT_ITEM, UNIT_EPOCH, UNIT_NONE /* there is none: a sign of life */ };
 /* LEAD: what is named is where to look first; one such finding is no evidence against it, two of two attempts are. */
 enum finding_blame { BLAME_NONE, BLAME_NODE, BLAME_REPORTER, BLAME_LEAD };
+
+/* One possible cause, by a provider. */
+struct attribution {
+    const char *fault_class;
+    const char *const *nodes; /* host names, whatever it said */
+    size_t n_nodes;
+    uint32_t confidence_percent;
+    const char *summary, *provider;
+};
 
 struct event {
     enum event_type type;
@@ -382,6 +392,14 @@ struct event {
             int64_t observe_us; /* 0: now */
             char ret_uid[32];
         } evidence;
+        struct {
+            const char *attempt_name;
+            enum attribution_phase phase;
+            const struct attribution *v; /* likeliest first */
+            size_t n;
+            const char *note; /* why there is none, or what of the answer was left out already; NULL: nothing */
+            bool answered;    /* false: there is none, and it says why */
+        } attribution;
         struct {
             const char *attempt_name;
             enum finding_kind kind; /* not a signature */

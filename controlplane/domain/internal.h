@@ -192,7 +192,16 @@ int64_t fleet_approval_until(const struct advice *ad);
 /* Gives an advice up that waited for a person for too long. */
 void fleet_approval_expire(struct intents *in, struct advice *ad, const struct event *ev);
 
+/* attribution.c */
+/* A decision about @a comes near, and a provider might tell what nobody knows: it is to be asked. */
+void fleet_ask(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+/* How long a decision that rests on nothing but the lack of a named node still waits for the fast answer; 0: not. */
+int64_t fleet_ask_left_us(const struct fleet *f, const struct attempt *a, const struct event *ev);
+int fleet_apply_attribution(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev, struct adv_err *err);
+
 /* signals.c */
+/* By resource name. Errors: -ADV_NOT_FOUND, -ADV_FAILED_PRECONDITION (nobody wants it looked at). */
+int fleet_attempt_named(struct cluster *c, const char *name, struct attempt **ret, struct adv_err *err);
 /* Judged, or past: whatever somebody outside says now comes too late for a decision. */
 bool fleet_too_late(const struct attempt *a);
 /* Gives a status to what is told only. */

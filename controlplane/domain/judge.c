@@ -456,6 +456,8 @@ void fleet_decide_and_put(struct fleet *f, struct intents *in, struct attempt *a
         in->oom = true;
     else if (d.not_before_us > ev->now_us)
         fleet_judge_at(f, a, d.not_before_us);
+    else if (!a->advice && d.desired == DESIRED_RESTARTED && !d.node_named && fleet_ask_left_us(f, a, ev) > 0)
+        fleet_judge_at(f, a, ev->now_us + fleet_ask_left_us(f, a, ev));
     else
         put_advice(f, in, a, &d, ev);
     decision_done(&d);
@@ -471,7 +473,7 @@ static bool explained_by_node(struct intents *in, const struct attempt *a, const
         return false;
     nodefault_find(a, p, now_us, &nf);
     in->oom |= nf.oom;
-    r = nf.nodes != NULL;
+    r = nf.nodes && nf.observed;
     nodefault_done(&nf);
     return r;
 }
@@ -482,6 +484,8 @@ static void judge_failed(struct fleet *f, struct intents *in, struct attempt *a,
     const struct cluster *c = a->job->cluster;
     int64_t since_us = a->ms.end_observed_us > c->agent_state_us ? a->ms.end_observed_us : c->agent_state_us;
     int64_t wait_us = since_us + f->cfg.policy.fallback_delay_us; /* nothing was heard while the agent was away */
+
+    fleet_ask(f, in, a, ev);
 
     if (!best && explained_by_node(in, a, &f->cfg.policy, ev->now_us) && a->ms.end_observed_us >= c->agent_state_us)
         wait_us = a->ms.end_observed_us + f->cfg.policy.log_settle_us;

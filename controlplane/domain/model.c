@@ -597,6 +597,7 @@ void attempt_free(struct attempt *a)
     advice_free(a->advice);
     free(a->pulse);
     free(a->state_raw);
+    free(a->attribution_note);
     free(a->nodes);
     free(a->telemetry_reason);
     free(a->source_fed);

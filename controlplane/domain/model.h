@@ -331,7 +331,8 @@ struct evidence {
     char *fault_class; /* of the fault that it shows; NULL: it shows none */
     char *rule;        /* by which that was found */
     enum evidence_origin origin;
-    bool late;         /* from outside, when the attempt was judged or past: kept, and no decision counts it */
+    bool late;         /* from outside, when the attempt was judged or past; or an attribution that a later one corrects: kept, and
+                        * no decision counts it */
     uint64_t revision;
     bool dirty;
     struct evidence *prev, *next; /* attempt's list, oldest first */
@@ -416,6 +417,10 @@ struct milestones {
     int64_t job_completed_us;
 };
 
+/* What became of the question that a provider of attributions is asked about an attempt, once in each phase. */
+enum attribution_state { ATTRIBUTION_NOT_ASKED = 0, ATTRIBUTION_ASKED = 1, ATTRIBUTION_ANSWERED = 2, ATTRIBUTION_NONE = 3 };
+enum attribution_phase { ATTRIBUTION_FAST = 1, ATTRIBUTION_SLOW = 2 };
+
 #define ATTEMPT_MAX_ANOMALIES 8
 #define ATTEMPT_MAX_NODES     65536
 /* No list of that many names is longer: reaching it means that memory ran out. */
@@ -464,6 +469,10 @@ struct attempt {
     uint32_t n_actions;
     struct evidence *evidence;
     uint32_t n_evidence;
+    enum attribution_state attribution_fast, attribution_slow;
+    int64_t attribution_us;      /* when it was decided to ask; 0: it was not */
+    int64_t attribution_mono_us; /* runtime: the same by CLOCK_BOOTTIME; 0: that was not here, and nobody asks */
+    char *attribution_note;      /* why there is no attribution, or what of it was left out */
     struct advice *advice; /* NULL until judged */
     int64_t judge_at_us;   /* when to look again, by CLOCK_BOOTTIME; 0 = nothing pending */
     int64_t quiet_us;      /* runtime, CLOCK_BOOTTIME: since when the grace of its suspicions counts, as far as that is the

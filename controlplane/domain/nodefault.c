@@ -136,8 +136,10 @@ void nodefault_find(const struct attempt *a, const struct policy *p, int64_t now
     DL_FOREACH (a->evidence, e) {
         if (e->origin == EVIDENCE_OF_SOURCE && adv_streq(str_or(e->kind), NODEFAULT_KIND_MORE) && of_the_time(e, w))
             unknown = "there is more of that kind than was told";
-        if (nodefault_believed(e, p) && of_the_time(e, w) && ret->n_by < ATTEMPT_MAX_EVIDENCE)
+        if (nodefault_believed(e, p) && of_the_time(e, w) && ret->n_by < ATTEMPT_MAX_EVIDENCE) {
             ret->by[ret->n_by++] = e;
+            ret->observed |= e->origin != EVIDENCE_OF_PROVIDER;
+        }
     }
     if (ret->n_by == 0)
         return;

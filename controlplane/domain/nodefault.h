@@ -37,6 +37,7 @@ struct nodefault {
     uint32_t n_nodes;         /* that what counts names, blamed or not */
     const struct evidence *by[ATTEMPT_MAX_EVIDENCE]; /* what counts, the weightiest first; borrowed */
     uint32_t n_by;
+    bool observed; /* not all that blames is attributions: somebody saw something */
     bool oom; /* memory ran out: the rest means nothing */
 };
 

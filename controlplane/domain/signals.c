@@ -23,7 +23,7 @@
 #define PRECEDENCE  (-1) /* rules have 0 and above */
 #define SKEW_US     (60 * 1000000LL) /* by which the cluster's clock may be ahead of ours */
 
-static int find_attempt(struct cluster *c, const char *name, struct attempt **ret, struct adv_err *err)
+int fleet_attempt_named(struct cluster *c, const char *name, struct attempt **ret, struct adv_err *err)
 {
     struct resource_path p;
     struct job *j;
@@ -189,7 +189,7 @@ int fleet_apply_report_anomaly(struct fleet *f, struct intents *in, struct clust
     bool fresh;
     int r;
 
-    if ((r = find_attempt(c, ev->u.anomaly.attempt_name, &a, err)) < 0 ||
+    if ((r = fleet_attempt_named(c, ev->u.anomaly.attempt_name, &a, err)) < 0 ||
         (r = check_time(a, "observe_time", &observe_us, ev, err)) < 0)
         return r;
     named = fleet_named_nodes(in, ev->u.anomaly.nodes, ev->u.anomaly.n_nodes);
@@ -261,7 +261,7 @@ int fleet_apply_report_evidence(struct fleet *f, struct intents *in, struct clus
     struct attempt *a;
     int r;
 
-    if ((r = find_attempt(c, ev->u.evidence.attempt_name, &a, err)) < 0 ||
+    if ((r = fleet_attempt_named(c, ev->u.evidence.attempt_name, &a, err)) < 0 ||
         (r = check_time(a, "observe_time", &observe_us, ev, err)) < 0)
         return r;
     if ((from_us && to_us && from_us > to_us) || to_us > ev->now_us + SKEW_US) {
@@ -327,7 +327,7 @@ int fleet_apply_report_progress(struct fleet *f, struct intents *in, struct clus
     struct attempt *a;
     int r;
 
-    if ((r = find_attempt(c, ev->u.progress.attempt_name, &a, err)) < 0 ||
+    if ((r = fleet_attempt_named(c, ev->u.progress.attempt_name, &a, err)) < 0 ||
         (r = check_time(a, "observe_time", &observe_us, ev, err)) < 0)
         return r;
     finished_us = a->finished_us;

@@ -113,6 +113,10 @@ static const struct field attempt_fields[] = {
     F(38, F_STR, attempt, source_gap),
     F(39, F_I64, attempt, shed_us),
     F(40, F_BOOL, attempt, history),
+    F(41, F_ENUM, attempt, attribution_fast),
+    F(42, F_ENUM, attempt, attribution_slow),
+    F(43, F_I64, attempt, attribution_us),
+    F(44, F_STR, attempt, attribution_note),
 };
 
 static const struct field anomaly_fields[] = {

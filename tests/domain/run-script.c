@@ -33,6 +33,7 @@
  *   report-anomaly CLUSTER JOB/N rule= [by=] [kind=hang] [class=] [retryable=] [nodes=] [excerpt=] [at=SECONDS]
  *   report-evidence CLUSTER JOB/N [source=] [what=] [nodes=] [weight=] [from=SECONDS] [to=SECONDS] [at=SECONDS]
  *         [class=] [rule=] [origin=1|2]        1: of our own sources, 2: of a provider
+ *   attribution CLUSTER JOB/N fast|slow [class=] [nodes=] [confidence=] [provider=] | [none=WHY]     what a provider says
  *   report-progress CLUSTER JOB/N progress|checkpoint|resumed STEP [at=SECONDS]
  *   approve|reject CLUSTER JOB/N gen= [reason=]
  *   verdict CLUSTER JOB/N right|wrong gen= [why=]
@@ -184,6 +185,8 @@ static void print_object(enum resource_kind kind, const void *o)
         if (a->steps_seen)
             print(" step=%llu checkpoint=%llu", (unsigned long long) a->last_step,
                   (unsigned long long) a->last_checkpoint_step);
+        if (a->attribution_us)
+            print(" asked=%d,%d", (int) a->attribution_fast, (int) a->attribution_slow);
         print("%s%s%s%s%s%s%s%s%s\n", a->ms.first_suspicion_us ? " suspicion" : "", a->ms.end_observed_us ? " end" : "",
               a->ms.anomaly_confirmed_us ? " confirmed" : "", a->ms.advised_us ? " advised" : "",
               a->ms.first_command_us ? " commanded" : "", a->ms.converged_us ? " converged" : "",
@@ -617,6 +620,27 @@ static void do_report_evidence(struct event *ev)
     (void) adv_hostlist_free(hl);
 }
 
+static void do_attribution(struct event *ev)
+{
+    struct adv_hostlist *hl = adv_hostlist_new(64);
+    const char *names[64];
+    char name[RESOURCE_NAME_MAX];
+    struct attribution v = { .fault_class = get("class", "gpu_hardware"), .confidence_percent = (uint32_t) num("confidence", 90),
+                             .summary = "", .provider = get("provider", "acme") };
+
+    v.nodes = names;
+    v.n_nodes = named(hl, names);
+    ev->type = EV_ATTRIBUTION;
+    ev->u.attribution.attempt_name = advice_name(ev->cluster, word(3), name);
+    ev->u.attribution.phase = adv_streq(word(4), "fast") ? ATTRIBUTION_FAST : ATTRIBUTION_SLOW;
+    ev->u.attribution.v = &v;
+    ev->u.attribution.n = v.n_nodes > 0;
+    ev->u.attribution.note = get("none", "");
+    ev->u.attribution.answered = !get("none", NULL);
+    apply(ev);
+    (void) adv_hostlist_free(hl);
+}
+
 static void do_report_progress(struct event *ev)
 {
     char name[RESOURCE_NAME_MAX];
@@ -759,7 +783,8 @@ static void do_config(void)
     } keys[] = {
         { "settle", &config.policy.log_settle_us },       { "fallback", &config.policy.fallback_delay_us },
         { "window", &config.policy.shared_cause_window_us }, { "grace", &config.policy.suspicion_grace_us },
-        { "blind", &config.policy.min_runtime_blind_us }, { "unlearned", &config.policy.unlearned_silence_us }, { "lease", &config.lease_us },
+        { "blind", &config.policy.min_runtime_blind_us }, { "unlearned", &config.policy.unlearned_silence_us },
+        { "fast", &config.policy.attribution_fast_us }, { "slow", &config.policy.attribution_slow_us }, { "lease", &config.lease_us },
     };
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(keys); i++)
@@ -904,6 +929,8 @@ static void run_line(void)
         do_report_anomaly(&ev);
     } else if (adv_streq(verb, "report-evidence")) {
         do_report_evidence(&ev);
+    } else if (adv_streq(verb, "attribution")) {
+        do_attribution(&ev);
     } else if (adv_streq(verb, "report-progress")) {
         do_report_progress(&ev);
     } else if (adv_streq(verb, "verdict")) {

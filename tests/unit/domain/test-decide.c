@@ -222,10 +222,13 @@ static bool check_evidence(struct world *w, struct attempt *a, const struct deci
     const struct anomaly *best = decide_best_anomaly(a);
     struct evidence *kept = a->evidence, *e;
     struct decision without;
-    bool counts = false, differs;
+    bool counts = false, observed = false, differs;
 
     DL_FOREACH (a->evidence, e)
-        counts |= nodefault_believed(e, &w->p);
+        if (nodefault_believed(e, &w->p)) {
+            counts = true;
+            observed |= e->origin != EVIDENCE_OF_PROVIDER;
+        }
     a->evidence = NULL;
     decide_attempt(a, &w->p, w->now_us, &without);
     a->evidence = kept;
@@ -236,6 +239,9 @@ static bool check_evidence(struct world *w, struct attempt *a, const struct deci
         cr_assert(same_decision(d, &without), "case %zu: %s", (size_t) n, job_state_name(a->state));
     if (a->finished_us || (best && (best->retryable == RETRYABLE_NO || on_purpose(best))))
         cr_assert(same_decision(d, &without), "case %zu: \"%s\", \"%s\"", (size_t) n, d->summary, without.summary);
+    if (!observed) /* what a provider says alone makes no restart */
+        cr_assert_not(d->desired == DESIRED_RESTARTED && without.desired == DESIRED_NO_ACTION && !strstr(without.summary, "came back"),
+                      "case %zu: \"%s\", \"%s\"", (size_t) n, d->summary, without.summary);
     if (best && best->nodes)
         cr_assert_not(differs, "case %zu: \"%s\", \"%s\"", (size_t) n, d->summary, without.summary);
     if (d->desired == DESIRED_NO_ACTION && without.desired == DESIRED_RESTARTED) /* without those nodes it could not run */

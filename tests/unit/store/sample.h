@@ -114,6 +114,10 @@ static SAMPLE_UNUSED void sample_attempt(struct attempt *a, uint32_t index, int 
     a->last_progress_us = SAMPLE_NUM(k);
     a->unseen = true;
     a->history = true;
+    a->attribution_fast = ATTRIBUTION_ANSWERED;
+    a->attribution_slow = ATTRIBUTION_NONE;
+    a->attribution_us = SAMPLE_NUM(k);
+    SAMPLE_STR(a, attribution_note, k);
     a->revision = (uint64_t) SAMPLE_NUM(k);
 }
 
@@ -430,6 +434,10 @@ static SAMPLE_UNUSED void same_attempt(const struct attempt *a, const struct att
     SAME_NUM(last_progress_us);
     SAME_NUM(unseen);
     SAME_NUM(history);
+    SAME_NUM(attribution_fast);
+    SAME_NUM(attribution_slow);
+    SAME_NUM(attribution_us);
+    SAME_STR(attribution_note);
     SAME_NUM(revision);
 }
 

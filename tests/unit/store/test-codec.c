@@ -23,7 +23,7 @@ static const struct kind {
     size_t size, fields;
 } kinds[] = {
     { RESOURCE_CLUSTER, "cluster", sizeof(struct cluster), 23 }, { RESOURCE_JOB, "job", sizeof(struct job), 30 },
-    { RESOURCE_ATTEMPT, "attempt", sizeof(struct attempt), 32 }, { RESOURCE_ANOMALY, "anomaly", sizeof(struct anomaly), 25 },
+    { RESOURCE_ATTEMPT, "attempt", sizeof(struct attempt), 36 }, { RESOURCE_ANOMALY, "anomaly", sizeof(struct anomaly), 25 },
     { RESOURCE_ADVICE, "advice", sizeof(struct advice), 29 },    { RESOURCE_ACTION, "action", sizeof(struct action), 15 },
     { RESOURCE_NODE, "node", sizeof(struct node), 6 },
     { RESOURCE_EXCLUSION, "exclusion", sizeof(struct exclusion), 12 },
