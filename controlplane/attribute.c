@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A *question* is one call in one phase. It is found by the change log once the decision to ask is on disk, and stays in a table until what
- * came of it is stored; if that cannot be stored it stays as a mark, until its budget is long over, so that nothing is asked twice. The
- * table is what bounds memory: a question that finds no room is told as not asked.
+/* A *question* is one call in one phase. It is found by the change log once the decision to ask is on disk, and stays in a
+ * table until what came of it is stored; if that cannot be stored it stays as a mark, until its budget is long over, so that
+ * nothing is asked twice. The table is what bounds memory: a question that finds no room is told as not asked.
  *
  * Nothing here points into the fleet. The question is packed while memory equals the store. */
 
@@ -157,7 +157,8 @@ static void provider_failed(struct attribute *t, const struct adv_err *err)
     pause_us = isolator_failed(&t->breaker, adv_mono_us(), lot);
     if (pause_us > 0 && !t->told_away) {
         t->told_away = true;
-        adv_warn("isolator", "the provider of attributions does not answer: decisions go on without, it is left alone for a while",
+        adv_warn("isolator",
+                 "the provider of attributions does not answer: decisions go on without, it is left alone for a while",
                  ADV_FS("why", err->msg), ADV_FI("for_ms", pause_us / 1000));
     }
 }
@@ -206,8 +207,8 @@ static const char *call(struct question *q, const struct attempt *a, int64_t lef
 
     adv_arena_init(&ar, QUESTION_MAX);
     m = isolator_question(&ar, a, q->phase, (uint32_t) left_ms);
-    if (!m || rpc_client_call(t->client, PATH, &m->base, &advisor__v1__attribute_response__descriptor, (int) left_ms, on_answer, q,
-                              &err) < 0) {
+    if (!m || rpc_client_call(t->client, PATH, &m->base, &advisor__v1__attribute_response__descriptor, (int) left_ms,
+                              on_answer, q, &err) < 0) {
         isolator_called_off(&t->breaker);
         return "the question could not be put";
     }

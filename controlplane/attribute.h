@@ -6,9 +6,9 @@
  * (EV_ATTRIBUTION). What is asked, what is read out of the answer, and when the provider is left alone is the isolator's
  * (isolator/isolator.h); what the answer means is the domain's (domain/attribution.c).
  *
- * A question is asked once, within its budget, and never again: no answer, an error, an answer that makes no sense or comes late, a provider
- * that is not there or is left alone, too many questions at one time are all "no attribution", with the reason. Nothing waits
- * here: what cannot be asked at once is not asked.
+ * A question is asked once, within its budget, and never again: no answer, an error, an answer that makes no sense or comes
+ * late, a provider that is not there or is left alone, too many questions at one time are all "no attribution", with the
+ * reason. Nothing waits here: what cannot be asked at once is not asked.
  *
  * Asked about is only what this replica owns, and what it was decided to ask about in this life of the process.
  *

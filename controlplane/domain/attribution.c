@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Asking a provider of attributions, and what becomes of its answer.
  *
- * To ask is decided here and stored with the attempt (attribution_us, and a state for each phase); who carries it out sees that once
- * it is on disk, and tells what came of it as EV_ATTRIBUTION. So there is at most one question in each phase, whatever is started
- * again in between: what was not carried out by then is not, and the decision goes on without.
+ * To ask is decided here and stored with the attempt (attribution_us, and a state for each phase); who carries it out sees
+ * that once it is on disk, and tells what came of it as EV_ATTRIBUTION. So there is at most one question in each phase,
+ * whatever is started again in between: what was not carried out by then is not, and the decision goes on without.
  *
- * Asked about is an attempt that has failed and of which neither a rule nor its state says that it is somebody's own fault or wish, and
- * whose log names no node: there is nothing else that an answer could change. An answer is evidence (nodefault.h): it may name
- * nodes that a restart, which is due anyway, leaves out. It never makes a restart of anything. */
+ * Asked about is an attempt that has failed and of which neither a rule nor its state says that it is somebody's own fault
+ * or wish, and whose log names no node: there is nothing else that an answer could change. An answer is evidence
+ * (nodefault.h): it may name nodes that a restart, which is due anyway, leaves out. It never makes a restart of anything. */
 
 #include "controlplane/domain/internal.h"
 #include "controlplane/domain/nodefault.h"
@@ -112,8 +112,8 @@ static bool keep(struct fleet *f, struct intents *in, struct attempt *a, const s
     said = named ? count(in, named) : 0;
     own = nodes ? count(in, nodes) : 0;
     if (said > own || v->n_nodes > said)
-        add_note(note, "%zu of the %zu nodes that it names are none of the attempt's", v->n_nodes > said ? v->n_nodes - own : said - own,
-                 v->n_nodes);
+        add_note(note, "%zu of the %zu nodes that it names are none of the attempt's",
+                 v->n_nodes > said ? v->n_nodes - own : said - own, v->n_nodes);
     if (v->confidence_percent < f->cfg.policy.attribution_min_percent)
         add_note(note, "its confidence is %u %%, below %u %%", v->confidence_percent, f->cfg.policy.attribution_min_percent);
     else if (!nodefault_class(v->fault_class))
@@ -181,8 +181,8 @@ int fleet_apply_attribution(struct fleet *f, struct intents *in, struct cluster 
     if (note.len && (!a->attribution_note || kept == 0))
         set_text(in, &a->attribution_note, note.data, 400);
     fleet_touch_attempt(in, a);
-    fleet_audit(in, c, ev, 0, kept ? "attribution.answer" : "attribution.none", attempt_resource_name(a, name), "%s: %zu kept%s%s",
-                fast ? "fast" : "slow", kept, note.len ? ", " : "", note.len ? note.data : "");
+    fleet_audit(in, c, ev, 0, kept ? "attribution.answer" : "attribution.none", attempt_resource_name(a, name),
+                "%s: %zu kept%s%s", fast ? "fast" : "slow", kept, note.len ? ", " : "", note.len ? note.data : "");
     if (job_state_failed(a->state) && fleet_is_last(a) && (a->judge_at_us || kept))
         fleet_judge_by(f, a, ev->now_us);
     return 0;

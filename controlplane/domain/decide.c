@@ -444,8 +444,8 @@ static void evidence_reason(struct decision *d, const struct anomaly *an)
         reason(d, "scheduler_state", an->fault_class, "%s", str_or(an->status_reason));
 }
 
-/* What the program is, or how it was set up, is no matter of the node that it ran on: the brake for such a failure that comes again
- * holds whatever a node's log has besides. */
+/* What the program is, or how it was set up, is no matter of the node that it ran on: the brake for such a failure that comes
+ * again holds whatever a node's log has besides. */
 static bool of_program(const char *fault_class)
 {
     static const char *const words[] = { "application_bug", "configuration", "gpu_memory", "host_memory" };
@@ -511,8 +511,8 @@ static void node_reasons(struct decision *d, const struct attempt *a, const stru
                str_or(e->reporter), more);
     }
     if (nf->shared)
-        reason(d, "node_evidence_shared", nf->by[0]->uid, "%u of the attempt's nodes have %s or the like by the evidence: %s, so none "
-               "is left out for it.", nf->n_nodes, class_words(nf->fault_class), nf->shared);
+        reason(d, "node_evidence_shared", nf->by[0]->uid,
+               "%u of the attempt's nodes have %s or the like by the evidence: %s, so none is left out for it.", nf->n_nodes, class_words(nf->fault_class), nf->shared);
 }
 
 static void no_attribution(struct decision *d, const struct attempt *a)

@@ -14,9 +14,9 @@
  *     (NODEFAULT_SKEW_US). An attribution is about the attempt and has no time.
  *   - a detector outside said it before the attempt was judged (evidence.late).
  *
- * Evidence about more nodes than NODEFAULT_NODES_MAX, or more than half of the attempt's, names nobody: what happens to so many at
- * one time has a cause that they share. Nor does it where not all of it is known: a source had more than it tells, or the
- * attempt's room for evidence is used up.  One node always may be named. */
+ * Evidence about more nodes than NODEFAULT_NODES_MAX, or more than half of the attempt's, names nobody: what happens to so
+ * many at one time has a cause that they share. Nor does it where not all of it is known: a source had more than it tells,
+ * or the attempt's room for evidence is used up.  One node always may be named. */
 
 #include "controlplane/domain/policy.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The question, the answer, and the pause between two that fail. Counts and lengths are bounded here, since the door (rpc/door.h) bounds
- * bytes and memory alone; UTF-8 it has checked. */
+/* The question, the answer, and the pause between two that fail. Counts and lengths are bounded here, since the door
+ * (rpc/door.h) bounds bytes and memory alone; UTF-8 it has checked. */
 
 #include "controlplane/isolator/isolator.h"
 

@@ -2,11 +2,12 @@
 #ifndef CONTROLPLANE_ISOLATOR_ISOLATOR_H
 #define CONTROLPLANE_ISOLATOR_ISOLATOR_H
 
-/* What stands between a provider of attributions (proto/advisor/v1/attribution_service.proto) and the domain: the question as a message, the
- * answer as something that the domain may see, and when to leave a provider alone. No I/O; who calls is controlplane/attribute.c.
+/* What stands between a provider of attributions (proto/advisor/v1/attribution_service.proto) and the domain: the question
+ * as a message, the answer as something that the domain may see, and when to leave a provider alone. No I/O; who calls is
+ * controlplane/attribute.c.
  *
- * A provider is somebody else's program. It may say what it likes; here that is bounded, and what makes no sense is told and left
- * out. What is made of the rest is the domain's (domain/attribution.c).
+ * A provider is somebody else's program. It may say what it likes; here that is bounded, and what makes no sense is told and
+ * left out. What is made of the rest is the domain's (domain/attribution.c).
  *
  * Thread: loop thread.  Blocks: no. */
 

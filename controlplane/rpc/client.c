@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One batch a call, so one tag: what is sent, and what comes back up to the status. Core enforces the deadline, also before there
- * is a connection. A call that is not waiting for readiness fails at once while the channel is broken, which is what makes a
- * provider that is gone cheap.
+/* One batch a call, so one tag: what is sent, and what comes back up to the status. Core enforces the deadline, also before
+ * there is a connection. A call that is not waiting for readiness fails at once while the channel is broken, which is what
+ * makes a provider that is gone cheap.
  *
- * The end: every tag has to be back before the pump is given back, and that must not happen from within the pump's own turn. So the
- * last one closes a handle, and the callback of that does the rest. */
+ * The end: every tag has to be back before the pump is given back, and that must not happen from within the pump's own turn.
+ * So the last one closes a handle, and the callback of that does the rest. */
 
 #include "controlplane/rpc/client.h"
 
