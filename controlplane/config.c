@@ -94,6 +94,8 @@ static const struct adv_config_row rows[] = {
                    "Attempts in a row without a new checkpoint that end the restarts."),
     ADV_CONFIG_INT(S, exclude_max_percent, "decide.exclude_max_percent", "percent", 0, 100, "25", RESTART,
                    "Most nodes of a cluster that one advice may exclude; one node always may be."),
+    ADV_CONFIG_BOOL(S, restart_stragglers, "restart.stragglers", "false", RESTART,
+                    "An attempt that stays slow is restarted where that pays for certain: docs/detection.md."),
     ADV_CONFIG_LIST(S, trusted_reporters, "decide.trusted_reporters", "", RESTART,
                     "Outside detectors (principals) whose evidence about nodes decides like that of our own sources "
                     "(docs/detection.md); of all others it is shown only."),

@@ -51,6 +51,7 @@ struct advisord_config {
     int64_t max_restarts_limit;
     int64_t no_checkpoint_limit;
     int64_t exclude_max_percent;
+    bool restart_stragglers;
     struct adv_config_list trusted_reporters;
     const char *attribution_target;
     const char *attribution_ca;

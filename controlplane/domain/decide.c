@@ -648,10 +648,59 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
     }
 }
 
+static long long minutes(double us)
+{
+    return (long long) (us / 60e6 + 0.5);
+}
+
+/* A running attempt that is slow for long, where a restart was found to pay. Only what was measured counts: no node is left out
+ * for being slow unless the evidence names it. */
+static void decide_straggler(struct decision *d, const struct attempt *a, const struct anomaly *an, const struct policy *p,
+                             int64_t now_us)
+{
+    struct rhythm_gain g;
+
+    straggler_gain(a, now_us / 1000000, &g);
+    d->anomaly = an;
+    reason(d, "straggler", an->rule, "It is slow: %s.", str_or(an->status_reason));
+    if (!p->restart_stragglers || !rhythm_restart_pays(&g)) {
+        no_action(d);
+        reason(d, "would_not_pay", NULL, "It is not certain that a restart would pay.");
+        summary(d, "Left alone: it is slow, and it is not certain that a restart would pay.");
+        return;
+    }
+    reason(d, "restart_pays", NULL,
+           "%lld steps are left, which take %lld minutes less at the usual pace; a restart costs %lld minutes of work done again, %lld of "
+           "start and %lld in the queue.",
+           (long long) g.left, minutes((g.now_us - g.usual_us) * (double) g.left), minutes(g.usual_us * (double) g.since_checkpoint),
+           minutes((double) g.start_us), minutes((double) g.queue_us));
+    if (!restart_allowed(d, a, an, true, p, job_limit(a->job, p))) {
+        no_action(d);
+        return;
+    }
+    d->desired = DESIRED_RESTARTED;
+    d->may_interrupt = true;
+    exclusions(d, a, an->nodes);
+    exclusions_of_people(d, a);
+    if (d->people_nodes)
+        reason(d, "excluded_by_people", d->people_nodes, "People keep recoveries off %s.", d->people_nodes);
+    if (!d->oom && !exclusions_bearable(d, a)) {
+        no_action(d);
+        return;
+    }
+    summary(d, "Restart%s%s: attempt %u stays slow (%s), and a restart saves more than it costs.", d->exclude_nodes ? " without " : " on any nodes",
+            str_or(d->exclude_nodes), a->index, str_or(an->status_reason));
+}
+
 /* A running attempt with nothing against it (any more). */
-static void decide_going_on(struct decision *d)
+static void decide_going_on(struct decision *d, const struct attempt *a)
 {
     no_action(d);
+    if (a->advice && a->advice->n_reasons > 0 && adv_streq(str_or(a->advice->reasons[0].code), "straggler")) {
+        reason(d, "pace_is_back", NULL, "The attempt is no longer slow, or began anew inside.");
+        summary(d, "Left alone: the attempt is no longer slow.");
+        return;
+    }
     reason(d, "progress_resumed", NULL, "The attempt makes progress again; what was held against it is withdrawn.");
     summary(d, "Left alone: the attempt makes progress again.");
 }
@@ -728,8 +777,10 @@ static void set_actionability(struct decision *d, const struct attempt *a)
 void decide_attempt(const struct attempt *a, const struct policy *p, int64_t now_us, struct decision *ret)
 {
     *ret = (struct decision) { 0 };
-    if (job_state_running(a->state) && !decide_best_anomaly(a))
-        decide_going_on(ret);
+    if (straggler_alone(a) && straggler_stands(a))
+        decide_straggler(ret, a, straggler_stands(a), p, now_us);
+    else if (straggler_alone(a) || (job_state_running(a->state) && !decide_best_anomaly(a)))
+        decide_going_on(ret, a);
     else if (job_state_failed(a->state) || job_state_running(a->state)) {
         struct nodefault nf;
         nodefault_find(a, p, now_us, &nf);

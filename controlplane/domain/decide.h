@@ -22,6 +22,7 @@
  *  failed             no rule's, or retryable and no node blamed; RESTARTED  after log_settle, without them
  *                     but evidence blames some (nodefault.h)
  *  running            confirmed by grace                         RESTARTED   (may_interrupt), without nodes that evidence blames
+ *  running            slow for 30 min, and a restart pays        RESTARTED   (may_interrupt; restart.stragglers), once
  *  running            none (withdrawn by progress)               NO_ACTION   at once
  * Evidence about nodes changes which nodes are left out, how long is waited, and whether an end that nothing else explains is known;
  * where the log names nodes itself it is told beside them. It never changes what is not retryable, was wanted, or was finished.

@@ -119,6 +119,8 @@ void fleet_apply_log_stream(struct fleet *f, struct intents *in, struct cluster 
 bool fleet_heard(const struct attempt *a);
 /* How long the attempt may still be silent by its own rhythm; -1: that is not known. */
 int64_t fleet_silence_left_us(const struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+/* A running attempt that has been slow for long: where it is wished for and pays for certain, it is restarted. */
+void fleet_judge_straggler(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 /* A running attempt, whose time it is to be looked at. */
 void fleet_judge_silence(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 

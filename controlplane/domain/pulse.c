@@ -157,6 +157,9 @@ static struct pulse *pulse_get(struct intents *in, struct attempt *a, const stru
         return NULL;
     }
     rhythm_init(&a->pulse->rhythm, start_us(a, ev));
+    a->pulse->count = a->pulse->total = a->pulse->first_start_us = -1;
+    if (a->start_unix && is_sign(ev) && start_us(a, ev) == a->start_unix * 1000000 && ev->u.finding.observe_us > start_us(a, ev))
+        a->pulse->first_start_us = ev->u.finding.observe_us - start_us(a, ev);
     if (a->steps_seen > 0 && !is_sign(ev)) { /* from the store: silence begins when somebody begins to listen */
         a->pulse->rhythm.sign_us = ev->mono_us;
         a->pulse->sign_us = ev->mono_us;
@@ -202,6 +205,7 @@ static void judge_pace(struct fleet *f, struct intents *in, struct attempt *a, c
     if (p.slow == open_one(an))
         return;
     if (!p.slow) {
+        a->pulse->slow_us = 0;
         fleet_anomaly_status(in, an, ANOMALY_WITHDRAWN, ev, "its pace is what it was, or it began anew");
         return;
     }
@@ -212,6 +216,18 @@ static void judge_pace(struct fleet *f, struct intents *in, struct attempt *a, c
         (void) str_set(in, &an->ranks, behind->detail);
     fleet_str_take(&an->excerpt, fleet_strf(in, "%s each, where %s was usual", pace(p.now_us, now), pace(p.usual_us, usual)));
     fleet_anomaly_status(in, an, ANOMALY_CONFIRMED, ev, str_or(an->excerpt));
+    a->pulse->slow_us = ev->mono_us;
+    if (f->cfg.policy.restart_stragglers && fleet_is_last(a))
+        fleet_judge_by(f, a, ev->now_us + STRAGGLER_SUSTAINED_US);
+}
+
+/* Where the run is, by the counter that its pace is measured by, and that has to be the one of its steps. */
+static void take_position(struct pulse *p, const struct attempt *a, const struct rhythm_sign *s)
+{
+    if (s->kind != RHYTHM_STEP || p->rhythm.lead != s->series || p->rhythm.lead_kind != RHYTHM_STEP)
+        return;
+    p->count = a->has_steps && (int64_t) a->last_step == s->count ? s->count : -1;
+    p->total = s->total;
 }
 
 void fleet_pulse_sign(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
@@ -253,6 +269,7 @@ void fleet_pulse_sign(struct fleet *f, struct intents *in, struct attempt *a, co
     if (!fleet_heard(a) || listening_since(a) > p->sign_us)
         rhythm_break(&p->rhythm);
     rhythm_sign(&p->rhythm, &s);
+    take_position(p, a, &s);
     p->sign_us = ev->mono_us;
     p->signs++;
     silence_over(in, a, ev, "the attempt went on");
@@ -449,6 +466,93 @@ void fleet_judge_silence(struct fleet *f, struct intents *in, struct attempt *a,
         fleet_judge_by(f, a, ev->now_us + later_us);
     else
         confirm_hang(f, in, a, an, second, ev);
+}
+
+/* ---- stragglers ------------------------------------------------------------------------------------------------- */
+
+#define STRAGGLER_AGAIN_US (600 * 1000000LL) /* until a restart that did not pay is thought of again */
+#define QUEUE_OF_S         86400             /* starts of so long ago say what the queue is like */
+
+const struct anomaly *straggler_stands(const struct attempt *a)
+{
+    const struct anomaly *an = ours(a, PULSE_SLOW);
+
+    return an && an->status == ANOMALY_CONFIRMED && a->pulse && a->pulse->restart_asked && a->pulse->slow_us ? an : NULL;
+}
+
+bool straggler_alone(const struct attempt *a)
+{
+    const struct anomaly *slow = ours(a, PULSE_SLOW), *an;
+
+    if (!slow || !job_state_running(a->state) ||
+        !((a->pulse && a->pulse->restart_asked) || (a->advice && adv_streq(str_or(a->advice->anomaly_uid), slow->uid))))
+        return false;
+    DL_FOREACH (a->anomalies, an)
+        if (an->status == ANOMALY_CONFIRMED && an->kind != ANOMALY_STRAGGLER && !an->late)
+            return false;
+    return true;
+}
+
+static int64_t waited_s(const struct attempt *a)
+{
+    return !a->unseen && a->submit_unix > 0 && a->start_unix >= a->submit_unix ? a->start_unix - a->submit_unix : -1;
+}
+
+/* The longest wait in the queue that says anything of the next one; -1: none is known. */
+static int64_t queue_us(const struct attempt *a, int64_t now_unix)
+{
+    const struct job *j;
+    int64_t longest_s = -1;
+
+    for (uint32_t i = 0; i < a->job->n_attempts; i++)
+        longest_s = at_least(longest_s, waited_s(a->job->attempts[i]));
+    for (j = a->job->cluster->jobs_by_uid; j; j = j->hh_uid.next)
+        for (uint32_t i = 0; a->job->partition && adv_streq(str_or(j->partition), a->job->partition) && i < j->n_attempts; i++)
+            if (j->attempts[i]->start_unix > now_unix - QUEUE_OF_S && j->attempts[i]->start_unix <= now_unix)
+                longest_s = at_least(longest_s, waited_s(j->attempts[i]));
+    return longest_s < 0 ? -1 : longest_s * 1000000;
+}
+
+void straggler_gain(const struct attempt *a, int64_t now_unix, struct rhythm_gain *ret)
+{
+    const struct pulse *p = a->pulse;
+    struct rhythm_pace pace = { 0 };
+
+    *ret = (struct rhythm_gain) { .left = -1, .since_checkpoint = -1, .start_us = -1, .queue_us = queue_us(a, now_unix) };
+    if (!p)
+        return;
+    rhythm_pace(&p->rhythm, &pace);
+    ret->usual_us = pace.slow ? pace.usual_us : 0;
+    ret->now_us = pace.slow ? pace.now_us : 0;
+    ret->start_us = p->first_start_us;
+    if (p->count >= 0 && p->total > p->count)
+        ret->left = p->total - p->count;
+    if (p->count >= 0 && a->last_checkpoint_step > 0 && (int64_t) a->last_checkpoint_step <= p->count)
+        ret->since_checkpoint = p->count - (int64_t) a->last_checkpoint_step;
+}
+
+void fleet_judge_straggler(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
+{
+    struct pulse *p = a->pulse;
+    struct rhythm_gain g;
+    int64_t left_us;
+
+    if (!f->cfg.policy.restart_stragglers || !p || !p->slow_us || p->restart_asked || a->advice || a->state != JOB_RUNNING)
+        return;
+    left_us = p->slow_us + STRAGGLER_SUSTAINED_US - ev->mono_us;
+    if (left_us > 0) {
+        fleet_judge_by(f, a, ev->now_us + left_us);
+        return;
+    }
+    straggler_gain(a, ev->now_us / 1000000, &g);
+    /* heard in full, and of late: what is silent now is no straggler any more */
+    if (!fleet_heard(a) || listening_since(a) > p->slow_us || open_one(ours(a, PULSE_SILENCE)) ||
+        ev->mono_us - p->sign_us > STRAGGLER_AGAIN_US || user_fault(a) || !rhythm_restart_pays(&g)) {
+        fleet_judge_by(f, a, ev->now_us + STRAGGLER_AGAIN_US);
+        return;
+    }
+    p->restart_asked = true;
+    fleet_decide_and_put(f, in, a, ev);
 }
 
 void fleet_nothing_more(struct fleet *f, struct attempt *a, int64_t now_us)

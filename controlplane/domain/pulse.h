@@ -8,8 +8,8 @@
  *  rule             kind       opened                                            then
  *  rhythm-silence   hang       silence beyond the attempt's own rhythm           CONFIRMED with a second witness, and only
  *                              (SUSPICION: shown, and nothing rests on it)       then acted upon; WITHDRAWN by any sign
- *  rhythm-slow      straggler  slow for long, measured by itself (CONFIRMED)     WITHDRAWN when the pace is back; never
- *                                                                                acted upon
+ *  rhythm-slow      straggler  slow for long, measured by itself (CONFIRMED)     WITHDRAWN when the pace is back; acted
+ *                                                                                upon only with restart.stragglers
  *
  * Witnesses are what says independently of its log that an attempt stands still, see enum witness_kind. That devices are
  * busy is none, and nothing that they are not is taken from it either: collectives spin.
@@ -48,8 +48,24 @@ struct pulse {
     int64_t told_us;    /* since when the suspicion of its silence stands; 0: it was not told here */
     uint32_t signs;
     uint32_t bound_of; /* gaps that the stored bound was made of */
+    int64_t slow_us;       /* since when its slowness stands, as told here; 0: it does not */
+    int64_t first_start_us; /* how long it took until the first sign; -1: nobody listened all the time */
+    int64_t count, total;  /* step and last step of the counter that its pace is of; -1: not known */
+    bool restart_asked;    /* for being slow; once an attempt */
     struct witness witness[WITNESS_KIND_END_];
 };
+
+/* How long slowness has to stand before anything is done about it. */
+#define STRAGGLER_SUSTAINED_US (1800 * 1000000LL)
+
+/* Its slowness, where a restart was asked for and it still stands; NULL for none. */
+const struct anomaly *straggler_stands(const struct attempt *a);
+/* A restart was asked for because it is slow, and nothing else is confirmed of it: with its slowness the order falls, whatever is
+ * suspected. */
+bool straggler_alone(const struct attempt *a);
+/* What a restart of a slow attempt would gain and cost; what is not known is below 0. The queue is the longest that this job, or
+ * any of its partition that started within a day before @now_unix, had to wait. Cost: O(jobs of the cluster). */
+void straggler_gain(const struct attempt *a, int64_t now_unix, struct rhythm_gain *ret);
 
 const char *witness_name(enum witness_kind k); /* "DEVICE_IDLE" */
 

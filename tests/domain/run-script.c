@@ -791,6 +791,7 @@ static void do_config(void)
         if (get(keys[i].key, NULL))
             *keys[i].us = (int64_t) (strtod(get(keys[i].key, "0"), NULL) * 1e6);
     config.max_jobs = (uint32_t) num("jobs", config.max_jobs);
+    config.policy.restart_stragglers = num("stragglers", config.policy.restart_stragglers) != 0;
     config.policy.attribution_min_percent = (uint32_t) num("confidence", config.policy.attribution_min_percent);
     if (*get("trust", "")) {
         const char *name = get("trust", "");
