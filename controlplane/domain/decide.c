@@ -670,10 +670,10 @@ static void decide_straggler(struct decision *d, const struct attempt *a, const 
         return;
     }
     reason(d, "restart_pays", NULL,
-           "%lld steps are left, which take %lld minutes less at the usual pace; a restart costs %lld minutes of work done again, %lld of "
-           "start and %lld in the queue.",
-           (long long) g.left, minutes((g.now_us - g.usual_us) * (double) g.left), minutes(g.usual_us * (double) g.since_checkpoint),
-           minutes((double) g.start_us), minutes((double) g.queue_us));
+           "%lld steps are left, which take %lld minutes less at the usual pace; a restart costs %lld minutes of work done again, "
+           "%lld of start and %lld in the queue.",
+           (long long) g.left, minutes((g.now_us - g.usual_us) * (double) g.left),
+           minutes(g.usual_us * (double) g.since_checkpoint), minutes((double) g.start_us), minutes((double) g.queue_us));
     if (!restart_allowed(d, a, an, true, p, job_limit(a->job, p))) {
         no_action(d);
         return;
@@ -688,8 +688,8 @@ static void decide_straggler(struct decision *d, const struct attempt *a, const 
         no_action(d);
         return;
     }
-    summary(d, "Restart%s%s: attempt %u stays slow (%s), and a restart saves more than it costs.", d->exclude_nodes ? " without " : " on any nodes",
-            str_or(d->exclude_nodes), a->index, str_or(an->status_reason));
+    summary(d, "Restart%s%s: attempt %u stays slow (%s), and a restart saves more than it costs.",
+            d->exclude_nodes ? " without " : " on any nodes", str_or(d->exclude_nodes), a->index, str_or(an->status_reason));
 }
 
 /* A running attempt with nothing against it (any more). */

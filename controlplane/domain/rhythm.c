@@ -243,7 +243,7 @@ int64_t rhythm_bound_us(const struct rhythm *r, int64_t floor_us)
     /* one of each kind may follow the other without a sign between them */
     b = at_least(b, beyond_us(pause_us, r->n_pauses) + save_us);
     b = at_least(b, beyond_us(save_us, r->n_saves) + pause_us);
-    b = at_least(b, START_PERCENT * (int64_t) r->longest_start_ms * 10);
+    b = at_least(b, START_PERCENT * (int64_t) r->longest_start_ms * 10 + at_least(pause_us, save_us));
     if (r->restarting)
         b = at_least(b, LONG_FACTOR * (int64_t) r->longest_start_ms * 1000);
     if (!rhythm_knows_pauses(r) || r->restarting)

@@ -68,7 +68,7 @@ struct rhythm {
     uint32_t lead;
     uint8_t lead_kind;
     int64_t pace_mono_us, pace_observe_us, pace_count; /* where the current beat began; pace_mono_us 0: at the next sign */
-    int64_t burst_begin_us, burst_mono_us, burst_observe_us, burst_count; /* begin: mono. The newest signs, less than a second together */
+    int64_t burst_begin_us, burst_mono_us, burst_observe_us, burst_count; /* newest signs, less than a second together; begin: mono */
     uint8_t in_bursts; /* signs until they are taken for single ones again; 0: they are */
     float beat[8]; /* of the unfinished block */
     uint8_t n_beats;
@@ -99,7 +99,9 @@ enum rhythm_phase rhythm_phase(const struct rhythm *r);
 
 /* The silence that this attempt has had no reason for so far. 0: not known, so no silence means anything. Reasons are its
  * ordinary gaps, a checkpoint and another pause one after the other, each far longer than those seen (the further, the fewer
- * these are), and a start like its own: a program may begin anew inside, and say so only when it is done. Never below @floor_us, and never below twice that before it has shown pauses and checkpoints: the first of them may be long. */
+ * these are), and a start like its own: a program may begin anew inside, and say so only when it is done, perhaps right
+ * after a pause. Never below @floor_us, and never below twice that before it has shown pauses and checkpoints: the first of them
+ * may be long. */
 int64_t rhythm_bound_us(const struct rhythm *r, int64_t floor_us);
 
 /* It has shown pauses and checkpoints: what a pause of it may be like is known. */
