@@ -381,10 +381,13 @@ void agent_job_gone(struct agent *a, const char *id)
 {
     char copy[JOURNAL_JOB_SIZE];
     const advisor_v1_JobObservation *o = snapshot_find(a->snapshot, id);
+    const struct journal_life *l;
 
     (void) snprintf(copy, sizeof(copy), "%s", id); /* may belong to the record that goes */
     if (o)
         past_vanished(a, o);
+    else if ((l = journal_life(a->journal, copy))) /* looked at before the first poll */
+        past_unseen(a, copy, l);
     snapshot_gone(a->snapshot, copy);
     journal_forget_job(a->journal, copy);
     orders_wake(a, copy);

@@ -250,8 +250,8 @@ static int parse_job(char *const *f, struct adapter_job *j)
     r |= num(f[F_HETID], 0, UINT32_MAX, 0, &het);
     r |= num(f[F_HETOFF], 0, INT32_MAX, -1, &off);
     r |= num(f[F_RESTARTS], 0, UINT32_MAX, 0, &restarts);
-    r |= num(f[F_REQUEUE], 0, 1, 0, &requeue);
-    r |= num(f[F_BATCH], 0, 1, 0, &batch);
+    r |= num(f[F_REQUEUE], 0, UINT16_MAX, 0, &requeue);
+    r |= num(f[F_BATCH], 0, UINT16_MAX, 0, &batch); /* counts launches: 2 after a launch that failed */
     r |= parse_exit(f[F_EXIT], &j->exit);
     r |= num(f[F_SUBMIT], 0, INT64_MAX, 0, &j->submit_s);
     r |= num(f[F_ELIGIBLE], 0, INT64_MAX, 0, &j->eligible_s);
@@ -266,8 +266,8 @@ static int parse_job(char *const *f, struct adapter_job *j)
 
     j->raw_id = (uint32_t) raw;
     j->restart_count = (uint32_t) restarts;
-    j->requeueable = requeue == 1;
-    j->batch = batch == 1;
+    j->requeueable = requeue > 0;
+    j->batch = batch > 0;
     j->priority = prio;
     j->uid = (uint32_t) uid;
     j->node_count = node_count(f[F_NNODES]);

@@ -50,11 +50,14 @@ class Lab:
             args += ["--line", l]
         if not dbd:
             args.append("--no-dbd")
+        self.suite = os.environ.get("ADVISOR_LAB_SUITE")  # Slurm of another Debian
+        if self.suite:
+            args += ["--suite", self.suite]
         atexit.register(self.purge)
         for s in (signal.SIGTERM, signal.SIGINT):
             signal.signal(s, lambda *_: sys.exit(1))
         os.environ.setdefault("ADVISOR_LAB_CACHE", "/tmp/advisor-lab-cache")
-        self.ctl("up", *args, timeout=180)
+        self.ctl("up", *args, timeout=600 if self.suite else 180)
         self.node = [f"{self.name}n{i + 1}" for i in range(nodes)]
         self.tool = None
         if tool:  # a copy, as the build folder may be closed to other users

@@ -444,6 +444,8 @@ class Agent:
             "poll.interval": "2s", "poll.nodes_interval": "5s", "scheduler.landing_bound": "4s",
             "scheduler.command_deadline": "5s", "tail.helper": stack.tail, "log.level": "debug",
         }
+        if lab.suite:
+            self.config["scheduler.bin_dir"] = f"{lab.dir}/bin"
         self.config.update(config)
         lab.exec("mkdir", "-p", f"{self.home}/state", user="laboper")
         self.env = {}  # more of it, for each start

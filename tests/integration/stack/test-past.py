@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs whose end nobody saw, because slurmctld had forgotten them by then: accounting tells, and nothing is done."""
+"""Jobs whose end nobody saw, because slurmctld had forgotten them by then: accounting tells, and nothing is done.
+And how closely, and how much of, the scheduler is looked at."""
 import os
 import sys
 
@@ -129,9 +130,33 @@ def many_in_focus_are_looked_at_together():
         assert ends(j, api.JOB_STATE_FAILED).exit_code == 1
 
 
+def a_launch_that_fails_blinds_nobody():
+    """slurmctld requeues it into a hold of its own, and counts its launches. All other jobs are seen as ever."""
+    prolog, stop = f"{s.lab.dir}/prolog", f"{s.lab.dir}/no-launch"
+    with open(prolog, "w") as f:
+        f.write(f"#!/bin/sh\n[ ! -e {stop} ]\n")
+    os.chmod(prolog, 0o755)
+    s.lab.ctl("conf", f"Prolog={prolog}")
+    open(stop, "w").close()
+    job = waits("e-never", 0)
+    wait_for(f"its launch to fail: {s.lab.job(job)}", lambda: (j := s.lab.job(job)) and j["state"] == "PENDING" and "held" in j["reason"],
+             60)
+    os.unlink(stop)
+    drained = wait_for("its node to be drained",
+                       lambda: s.lab.exec("sinfo", "-h", "-N", "-t", "drain", "-o", "%N").split(), 60)
+    for n in set(drained):
+        s.lab.exec("scontrol", "update", f"NodeName={n}", "State=RESUME")
+    other = waits("e-runs", 0)
+    known_to_run(other)
+    t = s.timeline(job)
+    assert t.attempts[-1].state == api.JOB_STATE_PENDING and not t.actions and not t.advice, t
+    go("e-runs")
+
+
 def clean_end():
     s.stop()
 
 
 advstack.run([while_the_agent_was_away, between_two_looks, accounting_is_away_too, many_in_focus_are_looked_at_together,
+              a_launch_that_fails_blinds_nobody,
               clean_end])

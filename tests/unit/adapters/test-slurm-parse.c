@@ -48,8 +48,9 @@ Test(parse, kinds)
         "8|8|N/A|N/A|N/A|PENDING|1|1|1|0|5|126|126|N/A|0||u|1|a|main|q|1|job requeued in held state|\n"
         "9|9|N/A|N/A|N/A|SPECIAL_EXIT|1|1|1|0|5|126|126|N/A|0||u|1|a|main|q|1|JobHeldUser|\n"
         "10|10|N/A|N/A|N/A|PENDING|1|1|1|0|5|6|6|N/A|0||u|1|a|main|q|1|BadConstraints|\n"
-        "11|11|N/A|N/A|N/A|OUT_OF_MEMORY|1|0|0|0:125|5|6|6|7|1||u|1|a|main|q|1|Out|Of|Memory|\n");
-    cr_assert(o->complete && o->n_jobs == 7, "%s", o->err.msg);
+        "11|11|N/A|N/A|N/A|OUT_OF_MEMORY|1|0|0|0:125|5|6|6|7|1||u|1|a|main|q|1|Out|Of|Memory|\n"
+        "12|12|N/A|N/A|N/A|PENDING|1|1|2|0:0|5|126|126|N/A|0||u|1|a|main|q|1|launch failed requeued held|\n");
+    cr_assert(o->complete && o->n_jobs == 8, "%s", o->err.msg);
     cr_expect_str_eq(o->jobs[0].id, "2_1");
     cr_expect(o->jobs[0].held && !o->jobs[0].held_by_requeue);
     cr_expect_str_eq(o->jobs[1].id, "3+1");
@@ -62,6 +63,7 @@ Test(parse, kinds)
     cr_expect_eq(o->jobs[6].exit.signal, 125);
     cr_expect_str_eq(o->jobs[6].reason, "Out|Of|Memory");
     cr_expect(!o->jobs[6].batch && !o->jobs[6].requeueable);
+    cr_expect(o->jobs[7].batch && o->jobs[7].held && !o->jobs[7].held_by_requeue, "slurmctld's own hold is not ours");
     (void) adapter_observation_free(o);
 }
 
