@@ -594,18 +594,16 @@ static void look_at_focus(struct agent *a, int64_t now)
     }
 }
 
-/* Slower while the scheduler is strained, but not so slow that it forgets ended jobs in between. */
 static int64_t poll_wait_us(struct agent *a)
 {
-    int64_t wait = a->cfg->poll_ms * 1000, slower = wait * pace_of(a), most = a->forget_after_s * 1000000 / 3;
+    int64_t poll_us = a->cfg->poll_ms * 1000, forget_us = a->forget_after_s * 1000000;
+    bool late = forget_us && poll_us > forget_us / 3;
 
-    if (a->forget_after_s && wait > most && !a->late_told)
+    if (late && !a->late_told)
         adv_warn("agent", "the scheduler forgets ended jobs soon after: ends that fall between two looks are only known from accounting",
                  ADV_FI("forgets_after_s", a->forget_after_s), ADV_FI("poll_interval_ms", a->cfg->poll_ms));
-    a->late_told = a->forget_after_s && wait > most;
-    if (a->forget_after_s && slower > most)
-        slower = most;
-    return slower > wait ? slower : wait;
+    a->late_told = late;
+    return agent_poll_wait_us(poll_us, pace_of(a), forget_us);
 }
 
 static void on_tick(uv_timer_t *timer)

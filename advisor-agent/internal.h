@@ -123,6 +123,20 @@ static inline uint64_t agent_unseen_ms(int64_t good_read_us, int64_t now_us, int
     return age_us > fresh_us ? (uint64_t) (age_us / 1000) : 0;
 }
 
+#define POLL_SLOWEST_US (BLIND_MS * INT64_C(1000) / 2)
+
+/* The time to the next poll: longer while the scheduler is strained, but not so long that it forgets ended jobs in between
+ * (@forget_us, 0: not known), or that we would look blind (agent_unseen_ms) though each look succeeds. */
+static inline int64_t agent_poll_wait_us(int64_t poll_us, unsigned pace, int64_t forget_us)
+{
+    int64_t slower = poll_us * pace;
+
+    slower = slower < POLL_SLOWEST_US ? slower : POLL_SLOWEST_US;
+    if (forget_us && slower > forget_us / 3)
+        slower = forget_us / 3;
+    return slower > poll_us ? slower : poll_us;
+}
+
 #define FOCUS_WAIT_MAX_US 3000000 /* an end in focus is to be acted upon within three seconds or so */
 
 /* The time to the next look at a job in focus: short at first, when its end is likely, then a part of the time that it has

@@ -24,6 +24,8 @@ struct past {
     uint32_t restarts;
     int64_t submit_s, due_us;
     unsigned tries; /* answers in which the end was not there yet */
+    bool life_known;
+    struct journal_life life; /* as the journal has it; its end is not known */
     bool asked;     /* in the question under way */
 };
 
@@ -31,10 +33,12 @@ struct pasts {
     struct past v[PAST_MAX];
     size_t n;
     bool busy;
-    int64_t down_us; /* wait after accounting did not answer; 0: it did */
+    int64_t down_us;      /* wait after accounting did not answer; 0: it did */
+    int64_t ask_after_us; /* then */
 };
 
-static void add(struct agent *a, const char *job, uint32_t restarts, int64_t submit_s)
+/* @l: NULL: the journal does not know it */
+static void add(struct agent *a, const char *job, uint32_t restarts, int64_t submit_s, const struct journal_life *l)
 {
     struct pasts *p = a->pasts;
 
@@ -46,11 +50,17 @@ static void add(struct agent *a, const char *job, uint32_t restarts, int64_t sub
         if (p->v[i].submit_s == submit_s && strcmp(p->v[i].job, job) == 0)
             return;
     if (p->n == PAST_MAX) {
-        adv_warn("agent", "too many jobs vanished at once: how this one ended stays unknown", ADV_FS("job", job));
+        static struct adv_ratelimit limit;
+        if (adv_log_ratelimit(&limit, 1))
+            adv_warn("agent", "too many jobs vanished at once: how this one ended stays unknown", ADV_FS("job", job));
         return;
     }
     struct past *n = &p->v[p->n++];
     *n = (struct past) { .restarts = restarts, .submit_s = submit_s, .due_us = adv_mono_us() };
+    if (l && l->restarts == restarts && l->submit_s == submit_s) {
+        n->life_known = true;
+        n->life = *l;
+    }
     (void) snprintf(n->job, sizeof(n->job), "%s", job);
 }
 
@@ -63,7 +73,7 @@ void past_vanished(struct agent *a, const advisor_v1_JobObservation *o)
     case advisor_v1_JobState_JOB_STATE_SUSPENDED:
     case advisor_v1_JobState_JOB_STATE_COMPLETING:
     case advisor_v1_JobState_JOB_STATE_UNSPECIFIED:
-        add(a, o->job_id, o->restart_count, o->submit_unix);
+        add(a, o->job_id, o->restart_count, o->submit_unix, a->journal ? journal_life(a->journal, o->job_id) : NULL);
         return;
     default:
         return; /* its end was seen */
@@ -73,7 +83,24 @@ void past_vanished(struct agent *a, const advisor_v1_JobObservation *o)
 void past_unseen(struct agent *a, const char *job, const struct journal_life *l)
 {
     if (!l->ended_s)
-        add(a, job, l->restarts, l->submit_s);
+        add(a, job, l->restarts, l->submit_s, l);
+}
+
+/* Answered or given up: not to be asked again after the next start. @ended_s must not be later than the end, since from it
+ * follows which later attempts can be of the same job. */
+static void settle(struct agent *a, const struct past *x, int64_t ended_s)
+{
+    const struct journal_life *l;
+    struct journal_life n = x->life;
+    struct adv_err err;
+
+    if (!a->journal || !x->life_known || journal_life(a->journal, x->job))
+        return; /* the id has a meaning again */
+    n.ended_s = ended_s;
+    if (journal_append_life(a->journal, x->job, &n, &err) < 0)
+        adv_info("agent", "the end of a job is not journalled, it is asked for again after a restart", ADV_FS("why", err.msg));
+    else if ((l = journal_life(a->journal, x->job)) && l->submit_s == x->submit_s)
+        journal_forget_job(a->journal, x->job);
 }
 
 /* Drops what is done with. */
@@ -123,6 +150,7 @@ static void on_history(void *arg, const struct adapter_end *ends, size_t n, cons
         return;
     if (err) {
         p->down_us = !p->down_us ? DOWN_FIRST_US : 2 * p->down_us < DOWN_MAX_US ? 2 * p->down_us : DOWN_MAX_US;
+        p->ask_after_us = now + p->down_us;
         adv_info("agent", "accounting does not say how vanished jobs ended, will ask again", ADV_FU("jobs", p->n),
                  ADV_FI("after_s", p->down_us / 1000000), ADV_FS("why", err->msg));
     } else {
@@ -135,13 +163,15 @@ static void on_history(void *arg, const struct adapter_end *ends, size_t n, cons
         const struct adapter_end *e = &ends[k++];
         x->asked = false;
         if (err) {
-            x->due_us = now + p->down_us;
+            continue;
         } else if (e->found == ADAPTER_PAST_ENDED) {
             tell(a, x, e);
+            settle(a, x, e->end_s);
             x->due_us = 0;
         } else if (++x->tries == LAG_TRIES) {
             adv_info("agent", "a job is gone from the scheduler, and accounting does not tell its end", ADV_FS("job", x->job),
                      ADV_FS("accounting", e->found == ADAPTER_PAST_NONE ? "knows no such attempt" : "shows it unfinished"));
+            settle(a, x, 1); /* some time: nothing follows from it */
             x->due_us = 0;
         } else {
             x->due_us = now + ((int64_t) LAG_FIRST_US << (x->tries - 1));
@@ -156,7 +186,7 @@ void past_tick(struct agent *a, int64_t now)
     struct pasts *p = a->pasts;
     size_t n = 0;
 
-    if (!p || p->busy || !p->n)
+    if (!p || p->busy || !p->n || now < p->ask_after_us || snapshot_ends_room(a->snapshot) < ADAPTER_HISTORY_MAX)
         return;
     for (size_t i = 0; i < p->n && n < ADAPTER_HISTORY_MAX; i++) {
         struct past *x = &p->v[i];

@@ -122,11 +122,11 @@ static void drop_gone(struct snapshot *s)
     }
 }
 
-static void drop_oldest_ended(struct snapshot *s)
+static void drop_ended(struct snapshot *s, struct ended **at)
 {
-    struct ended *e = s->ended;
+    struct ended *e = *at;
 
-    s->ended = e->next;
+    *at = e->next;
     s->n_ended--;
     free(e->m.nodes);
     free(e);
@@ -146,7 +146,7 @@ struct snapshot *snapshot_free(struct snapshot *s)
     drop_gone(s);
     release_out(s);
     while (s->ended)
-        drop_oldest_ended(s);
+        drop_ended(s, &s->ended);
     free(s);
     return NULL;
 }
@@ -435,13 +435,25 @@ int snapshot_ended(struct snapshot *s, const advisor_v1_JobEnd *e, struct adv_er
     n->m.nodes = text;
     (void) adv_utf8_lossy_buf(text, room, nodes, strlen(nodes));
     release_out(s); /* may point to the one that goes */
-    if (s->n_ended == SNAPSHOT_ENDS_MAX)
-        drop_oldest_ended(s);
-    while (*at)
+    if (s->n_ended == SNAPSHOT_ENDS_MAX) { /* one that was sent, if there is one */
+        while (*at && !(*at)->sent)
+            at = &(*at)->next;
+        drop_ended(s, *at ? at : &s->ended);
+    }
+    for (at = &s->ended; *at;)
         at = &(*at)->next;
     *at = n;
     s->n_ended++;
     return 0;
+}
+
+size_t snapshot_ends_room(const struct snapshot *s)
+{
+    size_t unsent = 0;
+
+    for (const struct ended *e = s->ended; e; e = e->next)
+        unsent += !e->sent;
+    return SNAPSHOT_ENDS_MAX - unsent;
 }
 
 void snapshot_ends_again(struct snapshot *s)

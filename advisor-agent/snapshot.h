@@ -34,6 +34,8 @@ void snapshot_gone(struct snapshot *s, const char *job_id);
  * sent to a control plane that may not have got them. */
 #define SNAPSHOT_ENDS_MAX 256
 adv_must_check int snapshot_ended(struct snapshot *s, const advisor_v1_JobEnd *e, struct adv_err *err);
+/* How many more can be taken without losing one that was not sent. */
+size_t snapshot_ends_room(const struct snapshot *s);
 /* From now on those are sent again. */
 void snapshot_ends_again(struct snapshot *s);
 

@@ -999,7 +999,7 @@ void slurm_parse_acct(const char *text, size_t len, slurm_acct_fn fn, void *arg)
     enum { ID, SUBMIT, START, END, EXIT, NODES, N_BEFORE_STATE };
 
     for (const char *p = text, *end = text + len, *nl; p < end; p = nl + 1) {
-        char line[16384], *cursor = line, *f[N_BEFORE_STATE];
+        char *cursor, *f[N_BEFORE_STATE];
         struct slurm_acct_row row = { .submit_s = 0 };
         bool completing;
         size_t i = 0;
@@ -1008,10 +1008,14 @@ void slurm_parse_acct(const char *text, size_t len, slurm_acct_fn fn, void *arg)
         if (!nl)
             nl = end;
         size_t n = (size_t) (nl - p);
-        if (n >= sizeof(line) || memchr(p, '\0', n))
+        if (memchr(p, '\0', n))
             continue;
+        adv_auto_free char *line = malloc(n + 1); /* a list of nodes may be of any length: a row must not be missing for it */
+        if (!line)
+            abort();
         memcpy(line, p, n);
         line[n] = '\0';
+        cursor = line;
         while (i < N_BEFORE_STATE && (f[i] = take(&cursor, line + n, "|")))
             i++;
         if (i < N_BEFORE_STATE || num(f[SUBMIT], 0, INT64_MAX, 0, &row.submit_s) < 0)

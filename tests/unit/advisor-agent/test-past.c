@@ -4,6 +4,7 @@
 
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "advisor-agent/internal.h"
 
@@ -161,6 +162,7 @@ Test(past, many_at_once)
 {
     struct agent a;
     char id[16];
+    advisor_v1_JobEnd m;
     int64_t now = adv_mono_us();
     struct adapter_end ends[ADAPTER_HISTORY_MAX] = { { .found = ADAPTER_PAST_UNKNOWN } };
     size_t asked_in_all = 0;
@@ -172,11 +174,18 @@ Test(past, many_at_once)
     }
     for (size_t i = 0; i < ADAPTER_HISTORY_MAX; i++)
         ends[i] = (struct adapter_end) { ADAPTER_PAST_ENDED, ADAPTER_JOB_COMPLETED, "COMPLETED", { true, 0, 0 }, 1, 2, "" };
+    /* while nothing can be sent no more is asked than can be kept */
     for (past_tick(&a, now + S); cb; past_tick(&a, now + S)) {
         asked_in_all += n_asked;
         answer(ends, n_asked, NULL);
     }
-    cr_expect_eq(asked_in_all, 1024, "%zu", asked_in_all);
+    cr_expect(asked_in_all > 200 && asked_in_all <= SNAPSHOT_ENDS_MAX, "%zu", asked_in_all);
+    size_t n_told = told(&a, &m);
+    for (past_tick(&a, now + S); cb; past_tick(&a, now + S)) {
+        answer(ends, n_asked, NULL);
+        n_told += told(&a, &m);
+    }
+    cr_expect_eq(n_told, 1024, "%zu", n_told);
     teardown(&a);
 }
 
@@ -190,4 +199,55 @@ Test(past, without_accounting_nothing_is_asked)
     past_tick(&a, adv_mono_us() + S);
     cr_expect_null(cb);
     teardown(&a);
+}
+
+/* What was answered or given up is not asked again by the next run; what an id means now is never overwritten. */
+Test(past, the_journal_knows_what_was_asked)
+{
+    char dir[] = "/tmp/adv-past-XXXXXX", path[64];
+    struct journal_life l = { .first_submit_s = 1000, .uid = 7, .restarts = 2, .submit_s = 1000 };
+    struct agent a;
+    advisor_v1_JobEnd m;
+    int64_t now = adv_mono_us();
+
+    cr_assert_not_null(mkdtemp(dir));
+    setup(&a);
+    cr_assert_eq(journal_open(dir, true, NULL, &a.journal, NULL), 0);
+    for (int i = 7; i <= 9; i++) {
+        char id[8];
+        (void) snprintf(id, sizeof(id), "%d", i);
+        cr_assert_eq(journal_append_life(a.journal, id, &l, NULL), 0);
+        vanish(&a, id, advisor_v1_JobState_JOB_STATE_RUNNING);
+        journal_forget_job(a.journal, id);
+    }
+    struct journal_life other = { .first_submit_s = 5000, .uid = 8, .submit_s = 5000 };
+    cr_assert_eq(journal_append_life(a.journal, "9", &other, NULL), 0);
+    struct adapter_end ended = { ADAPTER_PAST_ENDED, ADAPTER_JOB_FAILED, "FAILED", { true, 1, 0 }, 1001, 1060, "n1" };
+    past_tick(&a, now + S);
+    answer((struct adapter_end[]) { ended, { .found = ADAPTER_PAST_NONE }, ended }, 3, NULL);
+    for (int s = 2; s < 600; s++) {
+        past_tick(&a, now + s * S);
+        if (cb)
+            answer(&(struct adapter_end) { .found = ADAPTER_PAST_NONE }, 1, NULL);
+    }
+    cr_expect_eq(told(&a, &m), 2);
+    a.journal = journal_free(a.journal);
+    cr_assert_eq(journal_open(dir, true, NULL, &a.journal, NULL), 0);
+    cr_expect_eq(journal_life(a.journal, "7")->ended_s, 1060);
+    cr_expect_eq(journal_life(a.journal, "8")->ended_s, 1);
+    cr_expect_eq(journal_life(a.journal, "9")->submit_s, 5000);
+    for (int i = 7; i <= 8; i++) {
+        char id[8];
+        (void) snprintf(id, sizeof(id), "%d", i);
+        past_unseen(&a, id, journal_life(a.journal, id));
+    }
+    past_tick(&a, now + 700 * S);
+    cr_expect_null(cb);
+    a.journal = journal_free(a.journal);
+    teardown(&a);
+    (void) snprintf(path, sizeof(path), "%s/journal", dir);
+    (void) remove(path);
+    (void) snprintf(path, sizeof(path), "%s/lock", dir);
+    (void) remove(path);
+    (void) remove(dir);
 }

@@ -43,3 +43,16 @@ Test(focus, looks_grow_apart)
     cr_expect(n[1] > 300 && n[1] < 420, "%u looks", n[1]);
     cr_expect_lt(n[8], n[1] / 4);
 }
+
+/* However slow the scheduler, an agent that sees it does not say that it is blind. */
+Test(sight, a_paced_poll_is_no_blindness)
+{
+    for (int64_t poll_s = 1; poll_s <= 600; poll_s++)
+        for (unsigned pace = 1; pace <= 8; pace++)
+            for (int64_t forget_s = 0; forget_s <= 100000; forget_s = forget_s ? forget_s * 10 : 1) {
+                int64_t wait_us = agent_poll_wait_us(poll_s * S, pace, forget_s * S);
+                cr_assert_geq(wait_us, poll_s * S);
+                cr_assert_lt(agent_unseen_ms(S, S + wait_us + (poll_s > 60 ? 0 : 15) * S, poll_s * 1000), BLIND, "poll %d s, pace %u, forgets after %d s",
+                             (int) poll_s, pace, (int) forget_s);
+            }
+}
