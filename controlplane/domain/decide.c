@@ -381,8 +381,9 @@ static uint32_t exclusion_cap(const struct attempt *a, const struct policy *p)
     return cap < 1 ? 1 : cap;
 }
 
-/* Brakes on RESTARTED; true when it may stand. */
-static bool restart_allowed(struct decision *d, const struct attempt *a, const struct anomaly *an, bool node_named,
+/* Brakes on RESTARTED; true when it may stand. @may_lift: it is known what will be different, so that the same signature again is
+ * no brake. */
+static bool restart_allowed(struct decision *d, const struct attempt *a, const struct anomaly *an, bool may_lift,
                             const struct policy *p, uint32_t limit)
 {
     const struct job *j = a->job;
@@ -405,7 +406,7 @@ static bool restart_allowed(struct decision *d, const struct attempt *a, const s
         summary(d, "Left as it is: the limit of %u restart%s is used up.", limit, limit == 1 ? "" : "s");
         return false;
     }
-    if (an && !node_named && same_signature_elsewhere(a, an)) {
+    if (an && !may_lift && same_signature_elsewhere(a, an)) {
         reason(d, "same_signature", an->rule, "An earlier attempt ended by the same signature (%s) and nothing was gained "
                                               "since.", an->rule);
         summary(d, "Left as it is: the same failure (%s) came back and no new checkpoint was reached.", an->rule);
@@ -535,6 +536,7 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
     uint32_t limit = job_limit(a->job, p);
     const char *blamed = an ? an->nodes : NULL;
     bool by_node = false; /* the evidence is what blames one */
+    bool may_lift;
     char end[96];
 
     end_words(a, end, sizeof(end));
@@ -610,7 +612,9 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
     }
     if (!running && !blamed && now_us < end_us + p->shared_cause_window_us)
         d->not_before_us = end_us + p->shared_cause_window_us;
-    if (!restart_allowed(d, a, an, blamed && !(by_node && an && of_program(an->fault_class)), p, limit)) {
+    /* an attribution changes where a restart that is due takes place, and makes none */
+    may_lift = blamed && !(by_node && (!nf->observed || (an && of_program(an->fault_class))));
+    if (!restart_allowed(d, a, an, may_lift, p, limit)) {
         no_action(d);
         d->not_before_us = 0;
         return;
