@@ -57,6 +57,14 @@ enum hold_whose hold_whose(const struct journal_hold *h, const struct adapter_jo
     return first_submit_s == h->first_submit_s ? HOLD_OURS : HOLD_NOT_OURS;
 }
 
+bool hold_never_came(const struct journal_hold *h, const struct journal_step *requeue)
+{
+    return requeue && requeue->seq && requeue->done && strcmp(requeue->intent.advice, h->advice) == 0 &&
+           requeue->intent.restarts + 1 == h->restarts &&
+           (strcmp(requeue->outcome.observed, adapter_observed_name(ADAPTER_OBSERVED_NO)) == 0 ||
+            strcmp(requeue->outcome.command, adapter_command_name(ADAPTER_COMMAND_NOT_SENT)) == 0);
+}
+
 void hold_comment_hash(const char *comment, char out[JOURNAL_HASH_SIZE])
 {
     uint8_t sum[ADV_SHA256_LEN];
@@ -67,7 +75,8 @@ void hold_comment_hash(const char *comment, char out[JOURNAL_HASH_SIZE])
         (void) adv_hex(sum, JOURNAL_HASH_SIZE / 2, out);
 }
 
-enum hold_sight hold_sight(const struct journal_hold *h, const struct adapter_job_detail *d, int64_t first_submit_s)
+enum hold_sight hold_sight(const struct journal_hold *h, const struct journal_step *requeue, const struct adapter_job_detail *d,
+                           int64_t first_submit_s)
 {
     const struct adapter_job *job = &d->job;
     char now[JOURNAL_HASH_SIZE];
@@ -82,7 +91,7 @@ enum hold_sight hold_sight(const struct journal_hold *h, const struct adapter_jo
         return HOLD_SIGHT_FIRST;
     if (job->restart_count < h->restarts)
         return HOLD_SIGHT_ANOTHER; /* our requeue has not come, and whoever holds it is somebody else */
-    if (!job->held_by_requeue)
+    if (!job->held_by_requeue || hold_never_came(h, requeue))
         return HOLD_SIGHT_PERSON;
     switch (hold_whose(h, job, first_submit_s)) {
     case HOLD_NOT_OURS:

@@ -25,6 +25,11 @@ int64_t life_keep_us(int64_t forget_after_s);
 enum hold_whose { HOLD_OURS, HOLD_NOT_OURS, HOLD_UNSURE };
 enum hold_whose hold_whose(const struct journal_hold *h, const struct adapter_job *job, int64_t first_submit_s);
 
+/* Our requeue for @h surely did not take effect, so that whatever holds the job is not ours. @requeue: our newest step that
+ * requeues this job, NULL or seq 0: none is known. No step is no answer: what was taken over from another agent has none, and
+ * neither has a hold that is older than the journal keeps steps. A hold of our own is journalled behind its intent. */
+bool hold_never_came(const struct journal_hold *h, const struct journal_step *requeue);
+
 /* "" when the crypto library fails: then nothing agrees with it. */
 void hold_comment_hash(const char *comment, char out[JOURNAL_HASH_SIZE]);
 
@@ -35,14 +40,15 @@ enum hold_sight {
     HOLD_SIGHT_OPEN,     /* not held any more: it waits, runs or has ended */
     HOLD_SIGHT_ANOTHER,  /* another attempt, or another job */
     HOLD_SIGHT_BUSY,     /* completing, or in a state that is not understood: look again */
-    HOLD_SIGHT_PERSON,   /* held in another way than a requeue holds */
+    HOLD_SIGHT_PERSON,   /* held in another way than a requeue holds, or our requeue surely never took effect */
     HOLD_SIGHT_COMMENT,  /* its comment has changed, or is not on record: a person's sign, or none to compare with */
     HOLD_SIGHT_UNSURE,   /* in a hold like ours, but whether the id means our job cannot be confirmed */
     HOLD_SIGHT_FIRST,    /* held before its first attempt: a child of a workflow; no hold of ours is one */
     HOLD_SIGHT_OURS,
     HOLD_SIGHT_MAX_,
 };
-enum hold_sight hold_sight(const struct journal_hold *h, const struct adapter_job_detail *d, int64_t first_submit_s);
+enum hold_sight hold_sight(const struct journal_hold *h, const struct journal_step *requeue, const struct adapter_job_detail *d,
+                           int64_t first_submit_s);
 
 /* The cluster's mode or the site's ceiling leave no room for a recovery, so that what it holds is given back. A ceiling that
  * is not known, or a mode that was not told, is no reason. */

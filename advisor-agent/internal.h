@@ -93,6 +93,8 @@ struct agent {
     uint64_t watchdog_seq; /* its newest step that was seen open */
     int64_t watchdog_free_boot_us; /* that one is not waited for any longer than this */
     int64_t next_watchdog_us, next_holds_us;
+    bool holds_swept; /* of those that surely never came about, none is left on record */
+    int64_t next_sweep_us;
 
     struct order *orders;
     unsigned order_number;

@@ -556,12 +556,14 @@ static bool journal_step(struct order *x, const struct adapter_write *w)
             return deny_unwritten(x, r, &err);
         in.adds = adds.len ? adds.data : NULL;
     }
+    if ((r = journal_append_intent(a->journal, &in, agent_wall_us(a), &x->intent_seq, &err)) < 0)
+        return deny_unwritten(x, r, &err);
+    /* Behind the intent: who goes between the two must not leave a hold for which nothing was begun, and which would claim
+     * what a person holds later. Without the hold the intent ends as not sent. */
     if (!x->unwind && (x->verb == ADAPTER_VERB_PRESERVE || x->verb == ADAPTER_VERB_INTERRUPT)) {
         if ((r = journal_hold(x, w->before->comment, &err)) < 0)
             return deny_unwritten(x, r, &err);
     }
-    if ((r = journal_append_intent(a->journal, &in, agent_wall_us(a), &x->intent_seq, &err)) < 0)
-        return deny_unwritten(x, r, &err);
     x->journal_wait_us = 0;
     report_action(x, x->intent_seq, &in, NULL, NULL, NULL);
     return true;
@@ -856,8 +858,10 @@ static void on_acted(void *arg, const struct adapter_result *res)
     /* A hold that surely did not come about is none. */
     if (!x->unwind && (x->verb == ADAPTER_VERB_PRESERVE || x->verb == ADAPTER_VERB_INTERRUPT) && wrote &&
         (res->command == ADAPTER_COMMAND_NOT_SENT || res->observed == ADAPTER_OBSERVED_NO) &&
-        journal_append_hold_end(a->journal, x->o.attempt.job_id, &err) < 0)
-        adv_warn("advice", "the end of a hold is not journalled", ADV_FS("why", err.msg));
+        journal_append_hold_end(a->journal, x->o.attempt.job_id, &err) < 0) {
+        a->holds_swept = false;
+        adv_warn("advice", "the end of a hold is not journalled, will try again", ADV_FS("why", err.msg));
+    }
     if ((x->verb == ADAPTER_VERB_RELEASE || x->verb == ADAPTER_VERB_CANCEL) &&
         res->observed == ADAPTER_OBSERVED_YES &&
         journal_append_hold_end(a->journal, x->o.attempt.job_id, &err) < 0)
@@ -1010,11 +1014,44 @@ static void act(struct order *x, enum adapter_verb verb, const struct adapter_jo
     a->adapter->ops->act(a->adapter, &action, on_acted, x);
 }
 
+/* Our newest requeue for the hold. */
+static const struct journal_step *requeue_of(const struct agent *a, const struct journal_hold *h)
+{
+    const struct journal_step *p = journal_find_step(a->journal, h->advice, h->job, adapter_verb_name(ADAPTER_VERB_PRESERVE));
+    const struct journal_step *i = journal_find_step(a->journal, h->advice, h->job, adapter_verb_name(ADAPTER_VERB_INTERRUPT));
+
+    return !p || (i && i->seq > p->seq) ? i : p;
+}
+
+/* Whose end could not be written, or was not reached by an earlier run. */
+static void end_what_never_came(struct agent *a, int64_t now)
+{
+    const struct journal_hold *h;
+    char job[JOURNAL_JOB_SIZE];
+    size_t pos = 0;
+
+    if (a->holds_swept || now < a->next_sweep_us)
+        return;
+    a->next_sweep_us = now + HOLDS_US;
+    while ((h = journal_next_hold(a->journal, &pos))) {
+        if (!hold_never_came(h, requeue_of(a, h)))
+            continue;
+        (void) snprintf(job, sizeof(job), "%s", h->job);
+        if (journal_append_hold_end(a->journal, job, NULL) < 0)
+            return;
+        adv_info("advice", "a hold that never came about is off the record", ADV_FS("job", job));
+        pos = 0; /* the list has changed */
+    }
+    a->holds_swept = !a->unwritten; /* an outcome that is still to be written may tell of one more */
+}
+
 static enum hold_whose whose_hold(struct order *x, const struct journal_hold *h, const struct adapter_job *job)
 {
     static const enum adapter_verb requeues[] = { ADAPTER_VERB_PRESERVE, ADAPTER_VERB_INTERRUPT };
     int64_t first_submit_s = agent_first_submit(x->a, job);
 
+    if (hold_never_came(h, requeue_of(x->a, h)))
+        return HOLD_NOT_OURS;
     if (job->restart_count != h->restarts || !first_submit_s || h->first_submit_s)
         return hold_whose(h, job, first_submit_s);
     /* A record of an older version. The id has meant this job since its first submit: the attempt that
@@ -1484,6 +1521,7 @@ void orders_tick(struct agent *a)
     finish_forgotten(a);
     forget(a, now);
     follow_watchdog(a, now);
+    end_what_never_came(a, now);
     renew_holds(a, now);
     if (!a->lease.held || !lease_valid(&a->lease, adv_boot_us()))
         return;

@@ -242,7 +242,7 @@ static int sight_of(struct watchdog *w, const struct watch *x, const struct adap
     int r = journal_view_job(w->view, x->hold.job, &story, err);
 
     if (r == 0)
-        *ret = hold_sight(&x->hold, d, first_submit(w, &d->job, &story));
+        *ret = hold_sight(&x->hold, &story.requeue, d, first_submit(w, &d->job, &story));
     return r;
 }
 

@@ -24,7 +24,7 @@ static const char *const sight_names[HOLD_SIGHT_MAX_] = {
     [HOLD_SIGHT_OPEN] = "not held: released by its owner, running, ended, cancelled",
     [HOLD_SIGHT_ANOTHER] = "another restart count, or another job under the id",
     [HOLD_SIGHT_BUSY] = "completing, or a state that is not understood",
-    [HOLD_SIGHT_PERSON] = "held, but not by a requeue (`JobHeldUser`, `JobHeldAdmin` without description)",
+    [HOLD_SIGHT_PERSON] = "held, but not by a requeue (`JobHeldUser`, `JobHeldAdmin` without description), or by one that is surely not ours",
     [HOLD_SIGHT_COMMENT] = "its comment has changed since, or is not on record",
     [HOLD_SIGHT_UNSURE] = "user, first submission and submit time do not add up to the job on record",
     [HOLD_SIGHT_FIRST] = "held before its first attempt (a child of a workflow)",
@@ -131,39 +131,66 @@ Test(hold, what_a_look_tells)
     struct journal_hold h = hold_of("{}");
     struct adapter_job_detail d = job_in_hold();
 
-    cr_assert_eq(hold_sight(&h, &d, 1000), HOLD_SIGHT_OURS);
-    cr_assert_eq(hold_sight(&h, &d, 0), HOLD_SIGHT_UNSURE);
-    cr_assert_eq(hold_sight(&h, &d, 999), HOLD_SIGHT_ANOTHER);
+    cr_assert_eq(hold_sight(&h, NULL, &d, 1000), HOLD_SIGHT_OURS);
+    cr_assert_eq(hold_sight(&h, NULL, &d, 0), HOLD_SIGHT_UNSURE);
+    cr_assert_eq(hold_sight(&h, NULL, &d, 999), HOLD_SIGHT_ANOTHER);
     d.comment = "{ }";
-    cr_assert_eq(hold_sight(&h, &d, 1000), HOLD_SIGHT_COMMENT);
+    cr_assert_eq(hold_sight(&h, NULL, &d, 1000), HOLD_SIGHT_COMMENT);
     d = job_in_hold();
     h.comment[0] = '\0';
-    cr_assert_eq(hold_sight(&h, &d, 1000), HOLD_SIGHT_COMMENT);
+    cr_assert_eq(hold_sight(&h, NULL, &d, 1000), HOLD_SIGHT_COMMENT);
     h = hold_of("{}");
     d.job.held_by_requeue = false;
-    cr_assert_eq(hold_sight(&h, &d, 1000), HOLD_SIGHT_PERSON);
+    cr_assert_eq(hold_sight(&h, NULL, &d, 1000), HOLD_SIGHT_PERSON);
     d.job.held = false;
-    cr_assert_eq(hold_sight(&h, &d, 1000), HOLD_SIGHT_OPEN);
+    cr_assert_eq(hold_sight(&h, NULL, &d, 1000), HOLD_SIGHT_OPEN);
     d = job_in_hold();
     d.job.state = ADAPTER_JOB_CANCELLED;
-    cr_assert_eq(hold_sight(&h, &d, 1000), HOLD_SIGHT_OPEN);
+    cr_assert_eq(hold_sight(&h, NULL, &d, 1000), HOLD_SIGHT_OPEN);
     d.job.completing = true;
-    cr_assert_eq(hold_sight(&h, &d, 1000), HOLD_SIGHT_BUSY);
+    cr_assert_eq(hold_sight(&h, NULL, &d, 1000), HOLD_SIGHT_BUSY);
     d = job_in_hold();
     d.job.state = ADAPTER_JOB_UNKNOWN_STATE;
-    cr_assert_eq(hold_sight(&h, &d, 1000), HOLD_SIGHT_BUSY);
+    cr_assert_eq(hold_sight(&h, NULL, &d, 1000), HOLD_SIGHT_BUSY);
     d = job_in_hold();
     d.job.restart_count = 2;
-    cr_assert_eq(hold_sight(&h, &d, 1000), HOLD_SIGHT_ANOTHER);
+    cr_assert_eq(hold_sight(&h, NULL, &d, 1000), HOLD_SIGHT_ANOTHER);
     /* before its first attempt, whatever a record may say */
     d = job_in_hold();
     d.job.restart_count = 0;
-    cr_assert_eq(hold_sight(&h, &d, 1000), HOLD_SIGHT_FIRST);
+    cr_assert_eq(hold_sight(&h, NULL, &d, 1000), HOLD_SIGHT_FIRST);
     h.restarts = 0;
-    cr_assert_eq(hold_sight(&h, &d, 1000), HOLD_SIGHT_FIRST);
+    cr_assert_eq(hold_sight(&h, NULL, &d, 1000), HOLD_SIGHT_FIRST);
     h.restarts = 3;
     d.job.restart_count = 2;
-    cr_assert_eq(hold_sight(&h, &d, 1000), HOLD_SIGHT_ANOTHER);
+    cr_assert_eq(hold_sight(&h, NULL, &d, 1000), HOLD_SIGHT_ANOTHER);
+}
+
+/* Held by a requeue, at the right restart: but ours had been refused. */
+Test(hold, a_requeue_that_surely_did_nothing_holds_nothing)
+{
+    struct journal_hold h = hold_of("{}");
+    struct adapter_job_detail d = job_in_hold();
+    struct journal_step s = { .seq = 3, .done = true,
+                              .intent = { .advice = "adv", .restarts = 0, .submit_s = 1000, .verb = "preserve" },
+                              .outcome = { .command = "refused", .observed = "no" } };
+
+    (void) strcpy(h.advice, "adv");
+    cr_assert_eq(hold_sight(&h, &s, &d, 1000), HOLD_SIGHT_PERSON);
+    (void) strcpy(s.outcome.observed, "unknown");
+    cr_assert_eq(hold_sight(&h, &s, &d, 1000), HOLD_SIGHT_OURS);
+    (void) strcpy(s.outcome.command, "not_sent");
+    cr_assert_eq(hold_sight(&h, &s, &d, 1000), HOLD_SIGHT_PERSON);
+    s.intent.restarts = 1; /* of another attempt */
+    cr_assert_eq(hold_sight(&h, &s, &d, 1000), HOLD_SIGHT_OURS);
+    s.intent.restarts = 0;
+    (void) strcpy(s.intent.advice, "other");
+    cr_assert_eq(hold_sight(&h, &s, &d, 1000), HOLD_SIGHT_OURS);
+    (void) strcpy(s.intent.advice, "adv");
+    s.done = false; /* may have landed */
+    cr_assert_eq(hold_sight(&h, &s, &d, 1000), HOLD_SIGHT_OURS);
+    s = (struct journal_step) { 0 };
+    cr_assert_eq(hold_sight(&h, &s, &d, 1000), HOLD_SIGHT_OURS);
 }
 
 Test(hold, an_id_means_what_it_meant)

@@ -43,6 +43,7 @@ static void (*before_write)(void);
 static void (*after_write)(void);
 static bool lose_answer; /* of the next command, which does nothing yet */
 static bool lands;       /* or does it, and nobody hears of it */
+static bool says_no;     /* to the next command, which it was sent */
 
 /* What was told last */
 static advisor_v1_AdviceStatusReport status;
@@ -60,9 +61,12 @@ int64_t __wrap_adv_mono_us(void)
 /* The disk */
 static bool disk_full;
 static unsigned n_full; /* writes that it refused */
+static int room = -1;   /* writes until it is full; -1: it is not filled */
 
 static ssize_t disk_write(int fd, const void *data, size_t len)
 {
+    disk_full = disk_full || room == 0;
+    room -= room > 0;
     if (!disk_full)
         return write(fd, data, len);
     n_full++;
@@ -196,6 +200,11 @@ static void answer_act(void)
     } else if (!allowed) {
         res.reason = ADAPTER_REASON_LEASE_LOST;
         res.observed = ADAPTER_OBSERVED_NO;
+    } else if (says_no) {
+        says_no = false;
+        res.command = ADAPTER_COMMAND_REFUSED;
+        res.observed = ADAPTER_OBSERVED_NO;
+        res.reason = ADAPTER_REASON_NOT_REQUEUEABLE;
     } else if (lose_answer) {
         lose_answer = false;
         if (lands)
@@ -1383,6 +1392,94 @@ Test(orders, an_outcome_is_written_on_the_way_out)
     disk_full = false;
     orders_free(&a);
     cr_assert(step_of("preserve")->done);
+}
+
+/* Our requeue was refused, its hold is still on record, and then a person has requeued and held the job. */
+static void a_person_holds_it(const char *command, const char *observed)
+{
+    struct journal_intent in = { .advice = "clusters/c/jobs/u/attempts/0/advice", .job = "7", .verb = "preserve",
+                                 .submit_s = 1000 };
+    struct journal_outcome out = { .reason = "ok" };
+    uint64_t seq;
+
+    (void) snprintf(out.command, sizeof(out.command), "%s", command);
+    (void) snprintf(out.observed, sizeof(out.observed), "%s", observed);
+    hold(JOURNAL_RELEASE, 0);
+    cr_assert_eq(journal_append_intent(a.journal, &in, adv_wall_us(), &seq, NULL), 0);
+    cr_assert_eq(journal_append_outcome(a.journal, seq, &out, NULL), 0);
+}
+
+Test(orders, what_a_person_requeued_after_our_vain_attempt_is_not_released)
+{
+    a.cluster_mode = advisor_v1_Mode_MODE_OFF;
+    a.holds_swept = true;
+    a_person_holds_it("refused", "no");
+    turn(8);
+    cr_assert_str_eq(did, "", "%s", did);
+    cr_assert(!held_on());
+    a_person_holds_it("not_sent", "unknown");
+    turn(8);
+    cr_assert_str_eq(did, "", "%s", did);
+    cr_assert(!held_on());
+    a_person_holds_it("timed_out", "unknown"); /* it may be ours: as ever */
+    turn(8);
+    cr_assert_str_eq(did, "constrain release ", "%s", did);
+}
+
+Test(orders, a_vain_hold_of_an_earlier_run_is_ended_at_the_start)
+{
+    lease_drop(&a.lease); /* it takes no lease, and no look */
+    a_person_holds_it("refused", "no");
+    orders_tick(&a);
+    cr_assert(!held_on());
+}
+
+Test(orders, the_end_of_a_vain_hold_is_written_once_there_is_room)
+{
+    for (int writes = 2; writes <= 3; writes++) { /* intent, hold; and the outcome */
+        give();
+        turn(1);
+        orders_tick(&a);
+        cr_assert_eq(pending, ACT);
+        says_no = true;
+        room = writes;
+        turn(1);
+        cr_assert(held_on() && step_of("preserve")->done == (writes == 3));
+        turn(4);
+        cr_assert(held_on());
+        room = -1;
+        disk_full = false;
+        lease_drop(&a.lease);
+        a.unwritten_due_us = a.next_sweep_us = 0;
+        orders_tick(&a);
+        a.next_sweep_us = 0;
+        orders_tick(&a);
+        cr_assert(!held_on());
+        cr_assert_str_eq(did, "");
+        orders_free(&a);
+        lease_grant(&a.lease, (struct journal_epoch) { 1, 2 }, 600000, adv_boot_us(), adv_boot_us(), false);
+    }
+}
+
+/* Whoever dies, or has no room, between the two has begun something; it never holds what nothing was begun for. */
+Test(orders, no_hold_is_on_record_before_its_intent)
+{
+    give();
+    turn(1);
+    room = 1;
+    turn(1);
+    room = -1;
+    cr_assert(!held_on() && step_of("preserve"));
+    cr_assert_str_eq(did, "");
+    disk_full = false;
+    a.unwritten_due_us = 0;
+    orders_tick(&a);
+    cr_assert_str_eq(step_of("preserve")->outcome.command, "not_sent");
+    for (int i = 0; i < 10; i++) {
+        later_us += 1000000;
+        (void) turn_once();
+    }
+    cr_assert_str_eq(did, "preserve constrain release ");
 }
 
 /* As after a restart in the middle of the command. */

@@ -393,6 +393,28 @@ Test(watchdog, an_id_that_means_another_job_is_left_alone)
     cr_assert(n_released == 1 && !jobs[5].job.held);
 }
 
+/* The agent's requeue was refused; it died before it could take the hold off the record, and a person has requeued and held
+ * the job since. */
+Test(watchdog, a_hold_that_never_came_about_is_a_persons)
+{
+    for (int i = 1; i <= 2; i++) {
+        struct journal_intent in = { .verb = "preserve", .submit_s = 1000 };
+        struct journal_outcome out = { .command = "refused", .reason = "wrong_state" };
+        uint64_t seq;
+
+        hold(i, JOURNAL_RELEASE, JOURNAL_OVER);
+        (void) snprintf(in.job, sizeof(in.job), "%d", i);
+        (void) snprintf(in.advice, sizeof(in.advice), "adv/%d", i);
+        (void) snprintf(out.observed, sizeof(out.observed), "%s", i == 1 ? "no" : "yes");
+        cr_assert_eq(journal_append_intent(agent, &in, 1, &seq, NULL), 0);
+        cr_assert_eq(journal_append_outcome(agent, seq, &out, NULL), 0);
+    }
+    agent_dies();
+    start();
+    pass(2000);
+    cr_assert(n_released == 1 && jobs[1].job.held && !jobs[2].job.held);
+}
+
 /* An earlier run was killed after its intent. */
 static void left_over(int job)
 {
