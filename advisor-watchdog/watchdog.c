@@ -595,9 +595,7 @@ static void next(struct watchdog *w)
         if (!w->limit_told)
             adv_info("watchdog", "as many holds as are allowed were ended in this minute, the others wait");
         w->limit_told = true;
-        if (!w->cfg->once)
-            return;
-        best = NULL;
+        return; /* at a later tick, also with `once` */
     }
     if (!best) {
         if (w->cfg->once) { /* not from here: the adapter may be calling */

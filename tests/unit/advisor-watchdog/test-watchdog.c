@@ -534,3 +534,22 @@ Test(watchdog, once)
     cr_assert(n_released == 2 && jobs[2].job.held);
     w = watchdog_free(w);
 }
+
+/* More than may be ended in a minute: it goes on after that, and none is left. */
+Test(watchdog, once_ends_all_there_is)
+{
+    for (int i = 1; i <= JOBS; i++)
+        hold(i, JOURNAL_RELEASE, JOURNAL_OVER);
+    agent_dies();
+    cfg.once = true;
+    cfg.gone_ms = cfg.there_ms = 0;
+    start();
+    (void) uv_run(&loop, UV_RUN_ONCE);
+    cr_assert_eq(n_released, 6);
+    pass(50);
+    cr_assert_eq(n_released, 6);
+    pass(250);
+    cr_assert_eq(n_released, JOBS);
+    cr_assert_eq(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    w = watchdog_free(w);
+}
