@@ -178,6 +178,7 @@ static bool take_grant(struct agent *a, const advisor_v1_LeaseGrant *g, int64_t 
 
     if (!g->has_epoch)
         return false;
+    a->standing_by = false;
     if (journal_note_epoch(a->journal, e, &err) < 0) {
         adv_error("agent", "the lease is not taken, the epoch cannot be journalled; staying away for a while",
                   ADV_FS("why", err.msg));
@@ -226,6 +227,7 @@ static void op_welcome(void *ctx, const advisor_v1_Welcome *w, int64_t sent_boot
 
     a->session_up_us = adv_mono_us();
     take_mode(a, w->cluster_mode);
+    a->standing_by = !w->has_grant;
     if (w->has_grant && !take_grant(a, &w->grant, sent_boot_us))
         return;
     if (!w->has_grant)
@@ -248,6 +250,7 @@ static void op_heartbeat_ack(void *ctx, const advisor_v1_HeartbeatAck *m, int64_
 
     bool another_mode = m->cluster_mode != a->cluster_mode;
     take_mode(a, m->cluster_mode);
+    a->standing_by = !m->has_grant;
     if (another_mode) /* says from when on it is obeyed */
         session_heartbeat_now(a->session);
     logs_acked(a);

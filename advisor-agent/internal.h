@@ -47,6 +47,7 @@ struct agent {
     char instance[ADV_UUID_SIZE];
     advisor_v1_Mode cluster_mode;
     bool orders_known; /* in this session */
+    bool standing_by;  /* the control plane said last that the lease is not ours */
     int64_t session_up_us; /* 0: down */
     int64_t bound_ms;  /* landing bound */
 

@@ -34,6 +34,7 @@
 #define HOLD_MIN_US  3600000000ll
 #define HOLD_RENEW_US (HOLD_MIN_US / 2) /* what is left of a hold in force when its record is renewed */
 #define HOLDS_US     1000000 /* between two looks whether the records of holds are still true */
+#define HOLDS_MAX    20      /* written anew in one of them: each is a sync */
 #define REPORT_AGAIN_US 3600000000ll
 #define REPORT_AGAIN_MIN 100 /* the newest in any case: the clock may have been set meanwhile */
 #define BACK_OFF_US     1000000 /* doubled up to the next */
@@ -282,26 +283,36 @@ static bool keeps(struct agent *a, const struct journal_hold *h)
 }
 
 /* What the records of holds say of their advice, for whoever reads them when we cannot act: the watchdog, the next run. */
-static enum journal_want want_of(struct agent *a, const struct journal_hold *h)
+static enum journal_want want_of(struct agent *a, const struct journal_hold *h, advisor_v1_Mode mode)
 {
     const struct order *x = find(a, h->advice);
 
     if (h->on_expiry == JOURNAL_CANCEL || !in_force(x))
         return JOURNAL_OVER;
-    return x->o.actionability == advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE && mode_suffices(x, mode_now(a))
+    return x->o.actionability == advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE && mode_suffices(x, mode)
                ? JOURNAL_WANTED
                : JOURNAL_AWAITING;
+}
+
+/* When a hold expires others decide, by clocks that began at another time than ours: where the wall clock was set since our
+ * start, the later of what it says and what ours says. A hold that lasts too long is waited for; one that is born expired is
+ * released beside an agent that is well. */
+static int64_t latest_wall_us(struct agent *a)
+{
+    int64_t wall = adv_wall_us(), steady = agent_wall_us(a);
+
+    return wall > steady ? wall : steady;
 }
 
 static int64_t hold_until(struct agent *a, const struct order *x)
 {
     int64_t left = x->expires_boot_us - adv_boot_us();
 
-    return agent_wall_us(a) + (left > HOLD_MIN_US ? left : HOLD_MIN_US);
+    return latest_wall_us(a) + (left > HOLD_MIN_US ? left : HOLD_MIN_US);
 }
 
-/* False: it is as it should be. */
-static bool is_news(struct agent *a, const struct journal_hold *h, struct journal_hold *ret)
+/* False: it is as it should be. A lease that merely ran out says nothing: nobody else need have it. */
+static bool is_news(struct agent *a, const struct journal_hold *h, advisor_v1_Mode mode, struct journal_hold *ret)
 {
     const struct order *x = find(a, h->advice);
     bool mine = lease_valid(&a->lease, adv_boot_us()), know = mine && a->orders_known;
@@ -309,10 +320,10 @@ static bool is_news(struct agent *a, const struct journal_hold *h, struct journa
     *ret = *h;
     ret->mode = mode_told(a);
     if (know)
-        ret->want = want_of(a, h);
-    else if (!mine)
+        ret->want = want_of(a, h, mode);
+    else if (!mine && a->standing_by)
         ret->want = JOURNAL_ELSEWHERE;
-    if (know && ret->want != JOURNAL_OVER && h->expires_wall_us && h->expires_wall_us - agent_wall_us(a) < HOLD_RENEW_US)
+    if (know && ret->want != JOURNAL_OVER && h->expires_wall_us && h->expires_wall_us - latest_wall_us(a) < HOLD_RENEW_US)
         ret->expires_wall_us = hold_until(a, x);
     return ret->mode != h->mode || ret->want != h->want || ret->expires_wall_us != h->expires_wall_us;
 }
@@ -321,23 +332,23 @@ static void renew_holds(struct agent *a, int64_t now)
 {
     static struct adv_ratelimit limit;
     const struct journal_hold *h;
-    struct journal_hold news;
+    struct journal_hold news[HOLDS_MAX];
     struct adv_err err;
-    size_t pos = 0;
+    size_t pos = 0, n = 0;
 
     if (now < a->next_holds_us || !a->session_up_us)
         return;
     a->next_holds_us = now + HOLDS_US;
-    while ((h = journal_next_hold(a->journal, &pos))) {
-        if (!is_news(a, h, &news))
-            continue;
-        if (journal_append_hold(a->journal, &news, &err) < 0) {
+    advisor_v1_Mode mode = mode_now(a);
+    while (n < HOLDS_MAX && (h = journal_next_hold(a->journal, &pos)))
+        n += is_news(a, h, mode, &news[n]);
+    for (size_t i = 0; i < n; i++) { /* the list changes with each */
+        if (journal_append_hold(a->journal, &news[i], &err) < 0) {
             if (adv_log_ratelimit(&limit, 1))
-                adv_warn("advice", "what became of a hold is not journalled, will try again", ADV_FS("job", news.job),
+                adv_warn("advice", "what became of a hold is not journalled, will try again", ADV_FS("job", news[i].job),
                          ADV_FS("why", err.msg));
             return;
         }
-        pos = 0; /* the list has changed */
     }
 }
 

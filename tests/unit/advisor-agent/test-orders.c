@@ -58,17 +58,29 @@ int64_t __wrap_adv_mono_us(void)
     return __real_adv_mono_us() + later_us;
 }
 
+static int64_t jumped_us; /* --wrap=adv_wall_us */
+
+int64_t __real_adv_wall_us(void);
+int64_t __wrap_adv_wall_us(void);
+int64_t __wrap_adv_wall_us(void)
+{
+    return __real_adv_wall_us() + jumped_us;
+}
+
 /* The disk */
 static bool disk_full;
 static unsigned n_full; /* writes that it refused */
+static unsigned n_written;
 static int room = -1;   /* writes until it is full; -1: it is not filled */
 
 static ssize_t disk_write(int fd, const void *data, size_t len)
 {
     disk_full = disk_full || room == 0;
     room -= room > 0;
-    if (!disk_full)
+    if (!disk_full) {
+        n_written++;
         return write(fd, data, len);
+    }
     n_full++;
     errno = ENOSPC;
     return -1;
@@ -723,9 +735,74 @@ Test(orders, who_stands_by_says_that_a_hold_is_anothers)
 {
     held_in_force(600000);
     lease_drop(&a.lease);
+    a.standing_by = true;
     cr_assert_eq(record()->want, JOURNAL_ELSEWHERE);
+    a.standing_by = false;
     lease_grant(&a.lease, (struct journal_epoch) { 1, 2 }, 600000, adv_boot_us(), adv_boot_us(), false);
     cr_assert_neq(record()->want, JOURNAL_ELSEWHERE);
+}
+
+/* The control plane does not answer any more, and nobody else has said anything: the watchdog would keep the job for ever. */
+Test(orders, a_lease_that_ran_out_is_not_anothers)
+{
+    held_in_force(600000);
+    cr_assert_eq(record()->want, JOURNAL_WANTED);
+    lease_drop(&a.lease);
+    cr_assert_eq(record()->want, JOURNAL_WANTED);
+}
+
+/* The host booted two hours slow, and its clock was set after the agent had begun: the agent goes on by its own. A watchdog
+ * that begins then sees the right time. */
+Test(orders, a_hold_is_not_born_expired_after_a_jump)
+{
+    struct steady its = { 0 };
+    int64_t now;
+
+    (void) agent_wall_us(&a);
+    jumped_us = 2 * 3600000000ll;
+    give();
+    turn(2);
+    cr_assert_str_eq(did, "preserve ");
+    now = steady_wall_us(&its, adv_wall_us(), adv_boot_us());
+    cr_assert_gt(journal_find_hold(a.journal, "7")->expires_wall_us, now + 3500000000ll);
+    cr_assert_gt(record()->expires_wall_us, now + 3500000000ll);
+}
+
+Test(orders, a_hold_that_a_jump_has_brought_near_its_end_is_renewed)
+{
+    struct steady its = { 0 };
+
+    held_in_force(600000); /* until in two hours */
+    (void) agent_wall_us(&a);
+    jumped_us = 2 * 3600000000ll - 60000000;
+    cr_assert_gt(record()->expires_wall_us, steady_wall_us(&its, adv_wall_us(), adv_boot_us()) + 3500000000ll);
+    jumped_us = 0; /* back */
+    cr_assert_gt(record()->expires_wall_us, adv_wall_us() + 3500000000ll);
+}
+
+/* Each is a sync. */
+Test(orders, many_holds_are_written_anew_a_few_at_a_time)
+{
+    struct journal_hold h = { .advice = "clusters/c/jobs/v/attempts/0/advice", .restarts = 1, .first_submit_s = 1000 };
+    unsigned before, looks = 0;
+    size_t pos = 0, n = 0;
+
+    for (int i = 0; i < 50; i++) {
+        (void) snprintf(h.job, sizeof(h.job), "%d", 100 + i);
+        cr_assert_eq(journal_append_hold(a.journal, &h, NULL), 0);
+    }
+    lease_drop(&a.lease);
+    a.standing_by = a.holds_swept = true;
+    do {
+        before = n_written;
+        (void) record();
+        cr_assert_leq(n_written - before, 20);
+        looks++;
+    } while (n_written != before);
+    cr_assert_eq(looks, 4, "%u", looks);
+    for (const struct journal_hold *x; (x = journal_next_hold(a.journal, &pos)); n++)
+        cr_assert_eq(x->want, JOURNAL_ELSEWHERE);
+    cr_assert_eq(n, 50);
 }
 
 /* The watchdog's journal; @observed NULL: its step is open. */
