@@ -75,8 +75,8 @@ void hold_comment_hash(const char *comment, char out[JOURNAL_HASH_SIZE])
         (void) adv_hex(sum, JOURNAL_HASH_SIZE / 2, out);
 }
 
-enum hold_sight hold_sight(const struct journal_hold *h, const struct journal_step *requeue, const struct adapter_job_detail *d,
-                           int64_t first_submit_s)
+enum hold_sight hold_sight(const struct journal_hold *h, const struct journal_step *requeue,
+                           const struct adapter_job_detail *d, int64_t first_submit_s)
 {
     const struct adapter_job *job = &d->job;
     char now[JOURNAL_HASH_SIZE];

@@ -47,8 +47,8 @@ enum hold_sight {
     HOLD_SIGHT_OURS,
     HOLD_SIGHT_MAX_,
 };
-enum hold_sight hold_sight(const struct journal_hold *h, const struct journal_step *requeue, const struct adapter_job_detail *d,
-                           int64_t first_submit_s);
+enum hold_sight hold_sight(const struct journal_hold *h, const struct journal_step *requeue,
+                           const struct adapter_job_detail *d, int64_t first_submit_s);
 
 /* The cluster's mode or the site's ceiling leave no room for a recovery, so that what it holds is given back. A ceiling that
  * is not known, or a mode that was not told, is no reason. */

@@ -1028,8 +1028,9 @@ static void act(struct order *x, enum adapter_verb verb, const struct adapter_jo
 /* Our newest requeue for the hold. */
 static const struct journal_step *requeue_of(const struct agent *a, const struct journal_hold *h)
 {
-    const struct journal_step *p = journal_find_step(a->journal, h->advice, h->job, adapter_verb_name(ADAPTER_VERB_PRESERVE));
-    const struct journal_step *i = journal_find_step(a->journal, h->advice, h->job, adapter_verb_name(ADAPTER_VERB_INTERRUPT));
+    const char *preserve = adapter_verb_name(ADAPTER_VERB_PRESERVE), *interrupt = adapter_verb_name(ADAPTER_VERB_INTERRUPT);
+    const struct journal_step *p = journal_find_step(a->journal, h->advice, h->job, preserve);
+    const struct journal_step *i = journal_find_step(a->journal, h->advice, h->job, interrupt);
 
     return !p || (i && i->seq > p->seq) ? i : p;
 }
