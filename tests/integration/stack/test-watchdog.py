@@ -53,7 +53,8 @@ class Watchdog:
         path = f"{s.agent.home}/watchdog.yaml"
         values = {"state.dir": STATE, "state.allow_volatile": "true", "ceiling.path": CEILING, "poll.interval": "100ms",
                   "grace.agent_gone": "500ms", "grace.agent_there": "3s", "ends_per_minute": "60",
-                  "scheduler.landing_bound": "2s", "scheduler.command_deadline": "4s", "log.level": "debug", **config}
+                  "scheduler.landing_bound": "2s", "scheduler.command_deadline": "4s", "log.level": "debug",
+                  **({"scheduler.bin_dir": f"{s.lab.dir}/bin"} if s.lab.suite else {}), **config}
         with open(path, "w") as f:
             f.writelines(f"{k}: {v}\n" for k, v in values.items())
         os.chmod(path, 0o644)
