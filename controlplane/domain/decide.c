@@ -664,9 +664,15 @@ static void decide_straggler(struct decision *d, const struct attempt *a, const 
 {
     struct rhythm_gain g;
 
-    straggler_gain(a, now_us / 1000000, &g);
     d->anomaly = an;
     reason(d, "straggler", an->rule, "It is slow: %s.", str_or(an->status_reason));
+    if (straggler_others(a)) {
+        no_action(d);
+        reason(d, "others_slow_too", NULL, "Another job of the cluster is slow, too, or became so within an hour of it.");
+        summary(d, "Left alone: it is slow, and so was another job at the time: a cause that they share is likelier.");
+        return;
+    }
+    straggler_gain(a, now_us / 1000000, &g);
     if (!p->restart_stragglers || !rhythm_restart_pays(&g)) {
         no_action(d);
         reason(d, "would_not_pay", NULL, "It is not certain that a restart would pay.");

@@ -374,7 +374,7 @@ static bool spares(const struct attempt *a, const struct decision *d, int64_t no
 void fleet_spare(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
     if (a->advice && a->advice->may_interrupt && a->advice->disposition == DISPOSITION_PENDING &&
-        job_state_running(a->state) && (straggler_alone(a) ? !straggler_stands(a) : !decide_best_anomaly(a)))
+        job_state_running(a->state) && (straggler_alone(a) ? !straggler_stands(a) || straggler_others(a) : !decide_best_anomaly(a)))
         fleet_decide_and_put(f, in, a, ev);
 }
 

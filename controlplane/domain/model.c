@@ -8,6 +8,7 @@
 #include <utlist.h>
 
 #include "common/num.h"
+#include "controlplane/domain/pulse.h"
 #include "controlplane/domain/workflows.h"
 
 int epoch_cmp(struct epoch a, struct epoch b)
@@ -595,6 +596,7 @@ void attempt_free(struct attempt *a)
     DL_FOREACH_SAFE(a->evidence, ev, ev_next)
         evidence_free(ev);
     advice_free(a->advice);
+    attempt_not_slow(a);
     free(a->pulse);
     free(a->state_raw);
     free(a->attribution_note);

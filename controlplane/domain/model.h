@@ -481,6 +481,7 @@ struct attempt {
     bool dirty;
     uint32_t judge_slot;                     /* in the fleet's heap, with judge_at_us */
     struct attempt *judge_prev, *judge_next; /* cluster's list of attempts with judge_at_us */
+    struct attempt *slow_prev, *slow_next;   /* cluster's list of attempts with pulse->slow_us */
 };
 
 struct job {
@@ -529,6 +530,11 @@ struct job {
     UT_hash_handle hh_id;  /* cluster->jobs_by_id: newest submission of an id */
 };
 
+struct slow_begin {
+    char job[64]; /* its uid; "": none */
+    int64_t us;   /* CLOCK_BOOTTIME */
+};
+
 struct cluster {
     char *name;
     enum adv_mode mode;
@@ -572,6 +578,8 @@ struct cluster {
     struct order_node by_name;       /* fleet->clusters_in_order */
     struct advice *open_advice;
     struct attempt *judged; /* runtime: attempts that wait to be judged */
+    struct attempt *slow;   /* runtime: attempts that are slow, as measured here */
+    struct slow_begin slow_began[2]; /* runtime: which jobs became slow last, the newest first; they may be over */
     struct entry *entries[RESOURCE_KIND_END_]; /* by kind, then by uid */
     int64_t maintenance_until_us; /* runtime: end of the last open maintenance window; 0 = none is open */
     struct enrolment *enrolments;

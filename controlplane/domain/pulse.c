@@ -194,6 +194,28 @@ static void silence_over(struct intents *in, struct attempt *a, const struct eve
             fleet_anomaly_status(in, t, ANOMALY_WITHDRAWN, ev, why);
 }
 
+static void slow_since(struct attempt *a, int64_t mono_us)
+{
+    struct cluster *c = a->job->cluster;
+    struct slow_begin *began = c->slow_began;
+
+    if (!a->pulse->slow_us)
+        DL_APPEND2(c->slow, a, slow_prev, slow_next);
+    a->pulse->slow_us = mono_us;
+    if (!adv_streq(began[0].job, str_or(a->job->uid)))
+        began[1] = began[0];
+    (void) snprintf(began[0].job, sizeof(began[0].job), "%s", str_or(a->job->uid));
+    began[0].us = mono_us;
+}
+
+void attempt_not_slow(struct attempt *a)
+{
+    if (!a->pulse || !a->pulse->slow_us)
+        return;
+    a->pulse->slow_us = 0;
+    DL_DELETE2(a->job->cluster->slow, a, slow_prev, slow_next);
+}
+
 static void judge_pace(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
 {
     struct anomaly *an = ours(a, PULSE_SLOW);
@@ -205,8 +227,10 @@ static void judge_pace(struct fleet *f, struct intents *in, struct attempt *a, c
     if (p.slow == open_one(an))
         return;
     if (!p.slow) {
-        a->pulse->slow_us = 0;
-        fleet_anomaly_status(in, an, ANOMALY_WITHDRAWN, ev, "its pace is what it was, or it began anew");
+        fleet_anomaly_status(in, an, ANOMALY_WITHDRAWN, ev,
+                             a->pulse->slow_us ? "its pace is what it was, or it began anew" :
+                                                 "what was usual is not known any more: advisord was restarted");
+        attempt_not_slow(a);
         return;
     }
     an = tell(f, in, a, ev, ANOMALY_STRAGGLER, PULSE_SLOW);
@@ -216,7 +240,7 @@ static void judge_pace(struct fleet *f, struct intents *in, struct attempt *a, c
         (void) str_set(in, &an->ranks, behind->detail);
     fleet_str_take(&an->excerpt, fleet_strf(in, "%s each, where %s was usual", pace(p.now_us, now), pace(p.usual_us, usual)));
     fleet_anomaly_status(in, an, ANOMALY_CONFIRMED, ev, str_or(an->excerpt));
-    a->pulse->slow_us = ev->mono_us;
+    slow_since(a, ev->mono_us);
     if (f->cfg.policy.restart_stragglers && fleet_is_last(a))
         fleet_judge_by(f, a, ev->now_us + STRAGGLER_SUSTAINED_US);
 }
@@ -472,6 +496,7 @@ void fleet_judge_silence(struct fleet *f, struct intents *in, struct attempt *a,
 
 #define STRAGGLER_AGAIN_US (600 * 1000000LL) /* until a restart that did not pay is thought of again */
 #define QUEUE_OF_S         86400             /* starts of so long ago say what the queue is like */
+#define TOGETHER_US        (3600 * 1000000LL) /* who became slow so close to each other may have one cause */
 
 const struct anomaly *straggler_stands(const struct attempt *a)
 {
@@ -493,9 +518,48 @@ bool straggler_alone(const struct attempt *a)
     return true;
 }
 
+bool straggler_others(const struct attempt *a)
+{
+    const struct cluster *c = a->job->cluster;
+    const struct attempt *t;
+
+    DL_FOREACH2 (c->slow, t, slow_next) {
+        const struct anomaly *an = ours(t, PULSE_SLOW);
+        if (t->job != a->job && !t->job->gone && job_state_running(t->state) && an && an->status == ANOMALY_CONFIRMED)
+            return true;
+    }
+    for (size_t i = 0; a->pulse && i < ADV_ARRAY_LEN(c->slow_began); i++) {
+        const struct slow_begin *b = &c->slow_began[i];
+        if (*b->job && !adv_streq(b->job, str_or(a->job->uid)) && llabs(b->us - a->pulse->slow_us) <= TOGETHER_US)
+            return true;
+    }
+    return false;
+}
+
 static int64_t waited_s(const struct attempt *a)
 {
     return !a->unseen && a->submit_unix > 0 && a->start_unix >= a->submit_unix ? a->start_unix - a->submit_unix : -1;
+}
+
+/* How long it waits already, and may for longer; -1: it does not wait for a place. */
+static int64_t waits_s(const struct job *j, int64_t now_unix)
+{
+    const struct attempt *a = fleet_last_attempt(j);
+
+    return a && a->state == JOB_PENDING && !j->gone && !j->held && a->submit_unix > 0 && a->submit_unix <= now_unix ?
+               now_unix - a->submit_unix :
+               -1;
+}
+
+/* One that waits may name several. */
+static bool of_partition(const struct job *j, const char *partition)
+{
+    size_t n = strlen(partition);
+
+    for (const char *s = str_or(j->partition); *s; s += strcspn(s, ","), s += *s == ',')
+        if (strcspn(s, ",") == n && strncmp(s, partition, n) == 0)
+            return true;
+    return false;
 }
 
 /* The longest wait in the queue that says anything of the next one; -1: none is known. */
@@ -506,11 +570,24 @@ static int64_t queue_us(const struct attempt *a, int64_t now_unix)
 
     for (uint32_t i = 0; i < a->job->n_attempts; i++)
         longest_s = at_least(longest_s, waited_s(a->job->attempts[i]));
-    for (j = a->job->cluster->jobs_by_uid; j; j = j->hh_uid.next)
-        for (uint32_t i = 0; a->job->partition && adv_streq(str_or(j->partition), a->job->partition) && i < j->n_attempts; i++)
+    for (j = a->job->partition ? a->job->cluster->jobs_by_uid : NULL; j; j = j->hh_uid.next) {
+        if (!of_partition(j, a->job->partition))
+            continue;
+        longest_s = at_least(longest_s, waits_s(j, now_unix));
+        for (uint32_t i = 0; i < j->n_attempts; i++)
             if (j->attempts[i]->start_unix > now_unix - QUEUE_OF_S && j->attempts[i]->start_unix <= now_unix)
                 longest_s = at_least(longest_s, waited_s(j->attempts[i]));
+    }
     return longest_s < 0 ? -1 : longest_s * 1000000;
+}
+
+/* Somebody saw that the program goes on from a checkpoint. */
+static bool resumes(const struct job *j)
+{
+    for (uint32_t i = 0; i < j->n_attempts; i++)
+        if (j->attempts[i]->resumed_from_step > 0)
+            return true;
+    return false;
 }
 
 void straggler_gain(const struct attempt *a, int64_t now_unix, struct rhythm_gain *ret)
@@ -518,7 +595,7 @@ void straggler_gain(const struct attempt *a, int64_t now_unix, struct rhythm_gai
     const struct pulse *p = a->pulse;
     struct rhythm_pace pace = { 0 };
 
-    *ret = (struct rhythm_gain) { .left = -1, .since_checkpoint = -1, .start_us = -1, .queue_us = queue_us(a, now_unix) };
+    *ret = (struct rhythm_gain) { .left = -1, .since_checkpoint = -1, .start_us = -1, .queue_us = -1 };
     if (!p)
         return;
     rhythm_pace(&p->rhythm, &pace);
@@ -528,7 +605,9 @@ void straggler_gain(const struct attempt *a, int64_t now_unix, struct rhythm_gai
     if (p->count >= 0 && p->total > p->count)
         ret->left = p->total - p->count;
     if (p->count >= 0 && a->last_checkpoint_step > 0 && (int64_t) a->last_checkpoint_step <= p->count)
-        ret->since_checkpoint = p->count - (int64_t) a->last_checkpoint_step;
+        ret->since_checkpoint = resumes(a->job) ? p->count - (int64_t) a->last_checkpoint_step : p->count;
+    ret->queue_us = 0;
+    ret->queue_us = rhythm_restart_pays(ret) ? queue_us(a, now_unix) : -1;
 }
 
 void fleet_judge_straggler(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
@@ -544,10 +623,14 @@ void fleet_judge_straggler(struct fleet *f, struct intents *in, struct attempt *
         fleet_judge_by(f, a, ev->now_us + left_us);
         return;
     }
-    straggler_gain(a, ev->now_us / 1000000, &g);
     /* heard in full, and of late: what is silent now is no straggler any more */
     if (!fleet_heard(a) || listening_since(a) > p->slow_us || open_one(ours(a, PULSE_SILENCE)) ||
-        ev->mono_us - p->sign_us > STRAGGLER_AGAIN_US || user_fault(a) || !rhythm_restart_pays(&g)) {
+        ev->mono_us - p->sign_us > STRAGGLER_AGAIN_US || straggler_others(a) || user_fault(a)) {
+        fleet_judge_by(f, a, ev->now_us + STRAGGLER_AGAIN_US);
+        return;
+    }
+    straggler_gain(a, ev->now_us / 1000000, &g);
+    if (!rhythm_restart_pays(&g)) {
         fleet_judge_by(f, a, ev->now_us + STRAGGLER_AGAIN_US);
         return;
     }
@@ -583,6 +666,7 @@ void fleet_pulse_forget(struct attempt *a)
 {
     if (!a)
         return;
+    attempt_not_slow(a);
     free(a->pulse);
     a->pulse = NULL;
 }

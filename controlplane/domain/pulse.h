@@ -63,8 +63,15 @@ const struct anomaly *straggler_stands(const struct attempt *a);
 /* A restart was asked for because it is slow, and nothing else is confirmed of it: with its slowness the order falls, whatever is
  * suspected. */
 bool straggler_alone(const struct attempt *a);
-/* What a restart of a slow attempt would gain and cost; what is not known is below 0. The queue is the longest that this job, or
- * any of its partition that started within a day before @now_unix, had to wait. Cost: O(jobs of the cluster). */
+/* Another job of the cluster is slow, or became so within an hour of when @a did: a cause that they share is likelier than a node of
+ * @a's. Cost: O(1), but for jobs that the scheduler forgot while they were slow. */
+bool straggler_others(const struct attempt *a);
+/* It is not slow any more, or nobody knows; with nothing in memory of it that is so already. */
+void attempt_not_slow(struct attempt *a);
+/* What a restart of a slow attempt would gain and cost; what is not known is below 0. All that was done counts as lost unless an
+ * attempt of the job was seen to resume. The queue is the longest that this job, or any of its partition that started within a day
+ * before @now_unix, had to wait, or that one waits now; it is looked for only where all else pays. Cost of that: O(attempts of the
+ * cluster). */
 void straggler_gain(const struct attempt *a, int64_t now_unix, struct rhythm_gain *ret);
 
 const char *witness_name(enum witness_kind k); /* "DEVICE_IDLE" */

@@ -13,7 +13,7 @@
  *   takeover CLUSTER                  by another owner than the one so far
  *   nodes CLUSTER HOSTLIST            nodes of the cluster, sent with the next state
  *   state CLUSTER instance= [full=1] [gone=JOB] [ended=JOB] job=ID state= [restarts=] [submit=] [end=] [exit=] [signal=] [nodes=]
- *         [comment=] [user=] [batch=0] [requeueable=0] [held=1] [inc=]      without inc: of an agent that has watched the id
+ *         [comment=] [user=] [batch=0] [requeueable=0] [held=1] [partition=] [inc=]      without inc: of an agent that has watched the id
  *   log CLUSTER JOB/N signature rule= class= retryable= precedence= [terminal=0] [blame=node|reporter|lead|none] [nodes=] [offset=] [kind=hang] [outside=1]
  *       [submit=]      which attempt is meant
  *   log CLUSTER JOB/N notice rule= class= [blame=node] [nodes=]
@@ -351,7 +351,7 @@ static void do_state(struct event *ev, bool full)
         .held = num("held", 0) != 0,
         .nodes = get("nodes", "n[1-2]"),
         .user = get("user", "alice"),
-        .partition = "main",
+        .partition = get("partition", "main"),
         .detail_known = true,
         .name = "train",
         .comment = get("comment", "{\"advisor\":{}}"),
