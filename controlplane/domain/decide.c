@@ -457,12 +457,11 @@ static bool of_program(const char *fault_class)
     return false;
 }
 
-/* "12 s before the end" */
+/* "12 s before the end"; of what went on, its last moment before it. */
 static void when_words(const struct attempt *a, const struct evidence *e, char *buf, size_t size)
 {
     int64_t end_us = a->end_unix ? a->end_unix * 1000000 : a->ms.end_observed_us;
-    int64_t at_us = e->window_start_us ? e->window_start_us : e->observe_us;
-    long long s = (long long) ((end_us - at_us) / 1000000);
+    long long s = (long long) ((end_us - nodefault_at_us(e, end_us)) / 1000000);
 
     if (!end_us || !job_state_terminal(a->state))
         (void) snprintf(buf, size, "while it ran");
@@ -707,6 +706,11 @@ static void decide_going_on(struct decision *d, const struct attempt *a)
 {
     no_action(d);
     if (a->advice && a->advice->n_reasons > 0 && adv_streq(str_or(a->advice->reasons[0].code), "straggler")) {
+        if (!a->pulse || !a->pulse->restart_asked) { /* what measured it is gone with the advisord that did */
+            reason(d, "pace_unknown", NULL, "Whether it is still slow is not known any more: advisord was restarted since.");
+            summary(d, "Left alone: whether it is still slow is not known any more, since advisord was restarted.");
+            return;
+        }
         reason(d, "pace_is_back", NULL, "The attempt is no longer slow, or began anew inside.");
         summary(d, "Left alone: the attempt is no longer slow.");
         return;

@@ -51,12 +51,14 @@ struct span {
     int64_t from_us, to_us;
 };
 
+static int64_t end_of(const struct attempt *a, int64_t now_us)
+{
+    return !job_state_terminal(a->state) ? now_us : a->end_unix ? a->end_unix * 1000000 : a->ms.end_observed_us;
+}
+
 static struct span when(const struct attempt *a, int64_t now_us)
 {
-    int64_t end_us = !job_state_terminal(a->state) ? now_us :
-                     a->end_unix                   ? a->end_unix * 1000000 :
-                                                     a->ms.end_observed_us;
-    int64_t from_us = end_us - NODEFAULT_BEFORE_US;
+    int64_t end_us = end_of(a, now_us), from_us = end_us - NODEFAULT_BEFORE_US;
 
     /* one that hangs may have done so for longer */
     if (a->last_progress_us && (a->last_progress_us > from_us || !job_state_terminal(a->state)))
@@ -64,21 +66,38 @@ static struct span when(const struct attempt *a, int64_t now_us)
     return (struct span) { from_us - NODEFAULT_SKEW_US, end_us + NODEFAULT_AFTER_US };
 }
 
-static bool of_the_time(const struct evidence *e, struct span w)
+static struct span span_of(const struct evidence *e)
 {
-    int64_t from_us = e->window_start_us ? e->window_start_us : e->observe_us;
-    int64_t to_us = e->window_end_us ? e->window_end_us : e->observe_us;
-
-    return e->origin == EVIDENCE_OF_PROVIDER || (to_us >= w.from_us && from_us <= w.to_us);
+    return (struct span) { e->window_start_us ? e->window_start_us : e->observe_us,
+                           e->window_end_us ? e->window_end_us : e->observe_us };
 }
 
-static int weightier_first(const void *va, const void *vb)
+static bool of_the_time(const struct evidence *e, struct span w)
 {
+    struct span s = span_of(e);
+
+    return e->origin == EVIDENCE_OF_PROVIDER || (s.to_us >= w.from_us && s.from_us <= w.to_us);
+}
+
+int64_t nodefault_at_us(const struct evidence *e, int64_t end_us)
+{
+    struct span s = span_of(e);
+
+    return s.to_us <= end_us ? s.to_us : s.from_us >= end_us ? s.from_us : end_us;
+}
+
+static int weightier_first(const void *va, const void *vb, void *arg)
+{
+    int64_t end_us = *(const int64_t *) arg, from_a, from_b;
     const struct evidence *a = *(const struct evidence *const *) va, *b = *(const struct evidence *const *) vb;
     int r;
 
     if (a->weight_percent != b->weight_percent)
         return a->weight_percent > b->weight_percent ? -1 : 1;
+    from_a = llabs(nodefault_at_us(a, end_us) - end_us);
+    from_b = llabs(nodefault_at_us(b, end_us) - end_us);
+    if (from_a != from_b)
+        return from_a < from_b ? -1 : 1;
     if (a->observe_us != b->observe_us)
         return a->observe_us < b->observe_us ? -1 : 1;
     if ((r = strcmp(str_or(a->nodes), str_or(b->nodes))) || (r = strcmp(str_or(a->fault_class), str_or(b->fault_class))) ||
@@ -129,6 +148,7 @@ static void blame(const struct attempt *a, struct nodefault *nf)
 void nodefault_find(const struct attempt *a, const struct policy *p, int64_t now_us, struct nodefault *ret)
 {
     struct span w = when(a, now_us);
+    int64_t end_us = end_of(a, now_us);
     const struct evidence *e;
     const char *unknown = a->n_evidence >= ATTEMPT_MAX_EVIDENCE ? "there may be more, for which there was no room" : NULL;
 
@@ -143,7 +163,7 @@ void nodefault_find(const struct attempt *a, const struct policy *p, int64_t now
     }
     if (ret->n_by == 0)
         return;
-    qsort(ret->by, ret->n_by, sizeof(ret->by[0]), weightier_first);
+    qsort_r(ret->by, ret->n_by, sizeof(ret->by[0]), weightier_first, &end_us);
     blame(a, ret);
     if (unknown && ret->nodes) {
         ret->shared = unknown;

@@ -35,7 +35,7 @@ struct nodefault {
     const char *fault_class;  /* of the weightiest; borrowed */
     const char *shared;       /* why nobody is blamed although something counts; NULL: that is not so */
     uint32_t n_nodes;         /* that what counts names, blamed or not */
-    const struct evidence *by[ATTEMPT_MAX_EVIDENCE]; /* what counts, the weightiest first; borrowed */
+    const struct evidence *by[ATTEMPT_MAX_EVIDENCE]; /* what counts, the weightiest first, then what is nearest to the end; borrowed */
     uint32_t n_by;
     bool observed; /* not all that blames is attributions: somebody saw something */
     bool oom; /* memory ran out: the rest means nothing */
@@ -44,6 +44,9 @@ struct nodefault {
 /* Fills @ret (release with nodefault_done). @now_us is of the event; it counts as the end of an attempt that still runs. */
 void nodefault_find(const struct attempt *a, const struct policy *p, int64_t now_us, struct nodefault *ret);
 void nodefault_done(struct nodefault *nf);
+
+/* When it was, as near to @end_us as any of it: of what goes on not the first part counts but the last before the end. */
+int64_t nodefault_at_us(const struct evidence *e, int64_t end_us);
 
 /* Faults of this class are a node's own, and another node does not have them. */
 bool nodefault_class(const char *fault_class);

@@ -341,6 +341,76 @@ Test(decide, properties, .timeout = 300)
     free(w);
 }
 
+/* Evidence that goes on is of its last part, and what is nearest to the end comes first. */
+Test(decide, evidence_that_goes_on)
+{
+    const int64_t end_us = 1000000 * 1000000LL, s = 1000000;
+    struct evidence e[] = { { .uid = word("single"), .nodes = word("n1"), .observe_us = end_us - 600 * s },
+                            { .uid = word("goes-on"), .nodes = word("n2"), .observe_us = end_us - 1500 * s,
+                              .window_start_us = end_us - 1500 * s, .window_end_us = end_us - 10 * s },
+                            { .uid = word("near"), .nodes = word("n3"), .observe_us = end_us - 50 * s } };
+    static const char *const order[] = { "goes-on", "near", "single" }, *const said[] = { "10 s before", "50 s before", "600 s before" };
+    struct cluster c = { .name = word("a") };
+    struct attempt a = { .state = JOB_FAILED, .nodes = word("n[1-8]"), .start_unix = 990000, .end_unix = 1000000, .steps_seen = 1,
+                         .ms = { .end_observed_us = end_us } };
+    struct attempt *index[] = { &a };
+    struct job j = { .cluster = &c, .uid = word("u"), .batch = true, .requeueable = true, .attempts = index, .n_attempts = 1 };
+    struct decision d;
+    struct policy p;
+    size_t n = 0;
+
+    policy_defaults(&p);
+    a.job = &j;
+    for (size_t i = 0; i < ADV_ARRAY_LEN(e); i++) {
+        e[i].attempt = &a;
+        e[i].kind = word("node-log");
+        e[i].source = word("logs");
+        e[i].fault_class = word("gpu_hardware");
+        e[i].origin = EVIDENCE_OF_SOURCE;
+        e[i].weight_percent = 60;
+        DL_APPEND(a.evidence, &e[i]);
+    }
+    decide_attempt(&a, &p, end_us + 60 * s, &d);
+    for (uint32_t i = 0; i < d.n_reasons; i++)
+        if (adv_streq(d.reasons[i].code, "node_evidence")) {
+            cr_assert_lt(n, ADV_ARRAY_LEN(order));
+            cr_assert_str_eq(d.reasons[i].param, order[n]);
+            cr_assert(strstr(d.reasons[i].sentence, said[n]), "%s", d.reasons[i].sentence);
+            n++;
+        }
+    cr_assert_eq(n, ADV_ARRAY_LEN(order));
+    decision_done(&d);
+}
+
+/* An order for being slow, where what measured that went with a restart of advisord. */
+Test(decide, a_pace_that_nobody_measured_is_not_known)
+{
+    struct cluster c = { .name = word("a") };
+    struct attempt a = { .state = JOB_RUNNING };
+    struct job j = { .cluster = &c, .uid = word("u"), .batch = true };
+    struct anomaly an = { .attempt = &a, .uid = word("slow"), .rule = word(PULSE_SLOW), .reporter = word(PULSE_REPORTER),
+                          .kind = ANOMALY_STRAGGLER, .status = ANOMALY_CONFIRMED };
+    struct advice ad = { .attempt = &a, .desired = DESIRED_RESTARTED, .anomaly_uid = word("slow"), .n_reasons = 1 };
+    struct pulse pulse = { .restart_asked = true };
+    struct decision d;
+    struct policy p;
+
+    policy_defaults(&p);
+    ad.reasons[0].code = word("straggler");
+    a.job = &j;
+    a.advice = &ad;
+    DL_APPEND(a.anomalies, &an);
+    decide_attempt(&a, &p, 1000000, &d);
+    cr_assert_eq(d.desired, DESIRED_NO_ACTION);
+    cr_assert_str_eq(d.reasons[0].code, "pace_unknown");
+    decision_done(&d);
+    an.status = ANOMALY_WITHDRAWN;
+    a.pulse = &pulse;
+    decide_attempt(&a, &p, 1000000, &d);
+    cr_assert_str_eq(d.reasons[0].code, "pace_is_back");
+    decision_done(&d);
+}
+
 /* How long a queue is is looked for last, and only where all else is known and pays: it costs a walk over the cluster. */
 Test(decide, the_queue_is_looked_at_last)
 {
