@@ -31,7 +31,8 @@
 #include "controlplane/sources/http.h"
 #include "controlplane/sources/measure.h"
 #include "controlplane/sources/query.h"
-#include "controlplane/watcher/watcher.h"
+#include "controlplane/sources/telling.h"
+#include "controlplane/watcher/report.h"
 
 #define TICK_MS         250
 #define LOOK_SHARE      20 /* of the time at most one part is spent on looking */
@@ -45,12 +46,6 @@
 #define SECRET_MAX      8192
 #define TARGETS_MAX     50000
 #define PARSE_AT_ONCE   2 /* of libuv's workers, which the store needs, too */
-/* Evidence of one attempt and source. Of faults that a decision may rest on there is room for more nodes than may be blamed; what
- * one node has besides is told while there is plenty. All else is for people. */
-#define FAULTS_MAX      12
-#define FAULTS_PLENTY   6
-#define OTHERS_MAX      6
-#define TOLD_AGAIN_US   (30 * 1000000LL) /* less than the slack by which decisions take such times (nodefault.h) */
 #define LIMIT_MIN       10
 #define US              1000LL /* nanoseconds */
 
@@ -117,13 +112,7 @@ struct reading {
     bool more;
     struct log_work work;
     /* node logs */
-    struct node_told {
-        uint32_t rule, host; /* their hashes */
-        bool counts;
-        int64_t ts_us;       /* of the newest that was told */
-    } told[FAULTS_MAX + OTHERS_MAX];
-    size_t n_told, n_faults;
-    bool told_more; /* that there are more than these */
+    struct telling telling;
     /* measures */
     size_t most_series;
     bool holds;           /* the witness, as told last */
@@ -382,36 +371,9 @@ struct node_scan {
     const char *host;
 };
 
-enum telling { TELL_NOT, TELL, TELL_MORE };
-
-/* One thing of a kind and host once, and again when it goes on. @counts: a decision may rest on it, so that what is left out has to
- * be known. */
-static enum telling worth_telling(struct reading *r, const char *rule, const char *host, bool counts, int64_t ts_us)
-{
-    uint32_t of_rule = adv_hash_bytes(rule, strlen(rule)), of_host = adv_hash_bytes(host, strlen(host));
-    bool host_told = false;
-
-    for (size_t i = 0; i < r->n_told; i++) {
-        struct node_told *t = &r->told[i];
-        host_told |= t->host == of_host && t->counts;
-        if (t->rule != of_rule || t->host != of_host)
-            continue;
-        if (ts_us - t->ts_us < TOLD_AGAIN_US)
-            return TELL_NOT;
-        t->ts_us = ts_us;
-        return TELL;
-    }
-    if (counts && r->n_faults == FAULTS_MAX) {
-        bool more = !host_told && !r->told_more;
-        r->told_more |= more;
-        return more ? TELL_MORE : TELL_NOT;
-    }
-    if (counts ? host_told && r->n_faults >= FAULTS_PLENTY : r->n_told - r->n_faults == OTHERS_MAX)
-        return TELL_NOT;
-    r->told[r->n_told++] = (struct node_told) { of_rule, of_host, counts, ts_us };
-    r->n_faults += counts;
-    return TELL;
-}
+_Static_assert(TELLING_OLD_US >= NODEFAULT_BEFORE_US, "what a decision looks at keeps its place");
+_Static_assert(TELLING_AGAIN_US < NODEFAULT_SKEW_US, "what is not told again is within the slack by which decisions take times");
+_Static_assert(TELLING_FAULTS_MAX > NODEFAULT_NODES_MAX, "that too many nodes have faults is told");
 
 static void on_node_finding(void *ctx, const struct watcher_finding *found)
 {
@@ -419,20 +381,20 @@ static void on_node_finding(void *ctx, const struct watcher_finding *found)
     struct reading *r = ns->r;
     const struct watcher_rule *rule = found->rule;
     bool fault = found->type == WATCHER_SIGNATURE;
-    const char *fault_class = fault ? watcher_class_name(rule->fault_class) : "";
-    bool counts = fault && rule->retryable != WATCHER_RETRYABLE_NO && nodefault_class(fault_class);
-    enum telling how;
+    const char *fault_class = watcher_report_ends(found);
+    bool counts = nodefault_class(fault_class);
+    enum telling_how how;
     struct told *n;
     char text[200];
 
     if ((!fault && found->type != WATCHER_NOTICE) ||
-        (how = worth_telling(r, rule->id, ns->host, counts, ns->ts_us)) == TELL_NOT)
+        (how = telling_next(&r->telling, rule->id, ns->host, counts, ns->ts_us)) == TELL_NOT)
         return;
     if (how == TELL_MORE)
-        (void) snprintf(text, sizeof(text), "the logs of more nodes have faults than are told");
+        (void) snprintf(text, sizeof(text), "the logs of its nodes have more faults of this time than are told");
     else
         (void) snprintf(text, sizeof(text), "the log of node %s has %s (rule %s%s%s)", ns->host, fault ? "a fault" : "a notice",
-                        rule->id, fault ? ", class " : "", fault_class);
+                        rule->id, fault ? ", class " : "", fault ? watcher_class_name(rule->fault_class) : "");
     if (!(n = event_of(r->t, EV_REPORT_EVIDENCE, r->src->label, text)))
         return;
     (void) snprintf(n->name, sizeof(n->name), "clusters/%s/jobs/%s/attempts/%u", r->t->cluster, r->t->job_uid, r->t->index);
@@ -451,7 +413,7 @@ static void on_node_finding(void *ctx, const struct watcher_finding *found)
     n->te.ev.u.evidence.excerpt_sha256 = n->sha;
     if (how == TELL) {
         (void) snprintf(n->rule, sizeof(n->rule), "%s", rule->id);
-        (void) snprintf(n->fault_class, sizeof(n->fault_class), "%s", rule->retryable == WATCHER_RETRYABLE_NO ? "" : fault_class);
+        (void) snprintf(n->fault_class, sizeof(n->fault_class), "%s", fault_class);
         n->te.ev.u.evidence.rule = n->rule;
         n->te.ev.u.evidence.fault_class = n->fault_class;
     }

@@ -137,6 +137,7 @@ static void tell(struct story *s, int64_t at_us, uint32_t attempt, const char *k
 static void tell_anomaly(struct story *s, const struct anomaly *an)
 {
     uint32_t i = an->attempt->index;
+    bool points = an->blame == BLAME_LEAD && an->named && !nodes_most(an->named, an->attempt->nodes);
 
     if (an->reported)
         tell(s, an->record_us, i, "suspicion",
@@ -148,8 +149,8 @@ static void tell_anomaly(struct story *s, const struct anomaly *an)
              shape_printf(s->ar, "%s at byte %llu matches rule %s (%s, retryable: %s%s%s): %s", str_or(an->stream),
                           (unsigned long long) an->offset, an->rule, str_or(an->fault_class),
                           retryable_name(an->retryable),
-                          an->nodes ? ", blames " : an->blame == BLAME_LEAD && an->named ? ", points at " : "",
-                          an->nodes ? an->nodes : an->blame == BLAME_LEAD ? str_or(an->named) : "", str_or(an->excerpt)));
+                          an->nodes ? ", blames " : points ? ", points at " : "",
+                          an->nodes ? an->nodes : points ? an->named : "", str_or(an->excerpt)));
     if (an->status == ANOMALY_CONFIRMED)
         tell(s, an->status_us, i, "confirmed", shape_printf(s->ar, "%s: %s", an->rule ? an->rule : "scheduler state",
                                                             str_or(an->status_reason)));

@@ -632,7 +632,7 @@ static void decide_failed(struct decision *d, const struct attempt *a, const str
     }
     if (d->exclude_nodes)
         reason(d, "node_attributed", d->exclude_nodes, "The evidence names %s, which the attempt used.", d->exclude_nodes);
-    if (an && an->blame == BLAME_LEAD && an->named && !an->nodes)
+    if (an && an->blame == BLAME_LEAD && an->named && !an->nodes && !nodes_most(an->named, a->nodes))
         reason(d, "lead", an->named, "The others waited for %s. Once is no evidence against a node; it is left out when the next "
                                      "attempt waits for it, too.", an->named);
     exclusions_of_people(d, a);

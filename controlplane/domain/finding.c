@@ -68,13 +68,14 @@ static char *blamed_nodes(struct intents *in, const struct attempt *a, uint32_t 
     return s;
 }
 
-/* Nodes to which the evidence leads and did in an earlier attempt, too. */
+/* Nodes to which the evidence leads and did in an earlier attempt, too. Where most nodes are waited for, that leads to none:
+ * one of the others did not wait. */
 static char *led_to_again(struct intents *in, const struct attempt *a, const char *named)
 {
     ADV_AUTO(adv_hostlist) now = adv_hostlist_new(ATTEMPT_MAX_NODES);
     ADV_AUTO(adv_hostlist) again = adv_hostlist_new(ATTEMPT_MAX_NODES);
     ADV_AUTO_DONE(adv_buf) text;
-    adv_auto_free char *own = named ? blamed_nodes(in, a, BLAME_NODE, named) : NULL;
+    adv_auto_free char *own = named && !nodes_most(named, a->nodes) ? blamed_nodes(in, a, BLAME_NODE, named) : NULL;
     char *s = NULL;
 
     adv_buf_init(&text, HOST_LIST_TEXT_MAX);
@@ -86,8 +87,9 @@ static char *led_to_again(struct intents *in, const struct attempt *a, const cha
         const struct anomaly *an;
         DL_FOREACH (a->job->attempts[i]->anomalies, an) {
             ADV_AUTO(adv_hostlist) then = adv_hostlist_new(ATTEMPT_MAX_NODES);
-            adv_auto_free char *old = an->blame == BLAME_LEAD && an->named && an->status == ANOMALY_CONFIRMED ?
-                                          blamed_nodes(in, a->job->attempts[i], BLAME_NODE, an->named) : NULL;
+            bool leads = an->blame == BLAME_LEAD && an->named && an->status == ANOMALY_CONFIRMED &&
+                         !nodes_most(an->named, a->job->attempts[i]->nodes);
+            adv_auto_free char *old = leads ? blamed_nodes(in, a->job->attempts[i], BLAME_NODE, an->named) : NULL;
             if (!then || (old && nodes_add(then, old) < 0))
                 in->oom = true;
             for (size_t k = 0; then && k < adv_hostlist_count(then); k++)
@@ -222,8 +224,13 @@ void fleet_apply_signature(struct fleet *f, struct intents *in, struct attempt *
             if (ev->u.finding.blame == BLAME_LEAD)
                 (void) str_set(in, &an->ranks, ev->u.finding.ranks);
         }
-        if (nodes)
+        if (an->blame == BLAME_LEAD) { /* of all its lines: each may have named one of many */
+            adv_auto_free char *all = led_to_again(in, a, an->named);
+            if (str_set(in, &an->nodes, all))
+                fleet_touch_anomaly(in, an);
+        } else if (nodes) {
             merge_nodes(in, an, &an->nodes, nodes);
+        }
     }
     an->last_offset = ev->u.finding.offset;
     if (late) {

@@ -489,6 +489,18 @@ int nodes_add(struct adv_hostlist *all, const char *text)
     return r < 0 ? r : adv_hostlist_union(all, some, NULL);
 }
 
+bool nodes_most(const char *some, const char *all)
+{
+    ADV_AUTO(adv_hostlist) part = adv_hostlist_new(ATTEMPT_MAX_NODES);
+    ADV_AUTO(adv_hostlist) whole = adv_hostlist_new(ATTEMPT_MAX_NODES);
+    size_t n;
+
+    if (!part || !whole || nodes_add(part, str_or(some)) < 0 || nodes_add(whole, str_or(all)) < 0)
+        return true;
+    n = adv_hostlist_count(part);
+    return n > 1 && 2 * n > adv_hostlist_count(whole);
+}
+
 bool advice_approved(const struct advice *ad)
 {
     return ad->approval == APPROVAL_APPROVED && ad->approval_generation == ad->generation;

@@ -686,6 +686,9 @@ bool sched_job_id_valid(const char *s);
 /* Adds the hosts of list @text to @all, which was made for ATTEMPT_MAX_NODES; what is malformed or would be too many is
  * left out. Errors: -ADV_RESOURCE_EXHAUSTED (no memory, and nothing else). */
 adv_must_check int nodes_add(struct adv_hostlist *all, const char *text);
+/* @some is more than one node, and more than half of @all: what happens to them has a cause that they share. Without memory
+ * it is. */
+bool nodes_most(const char *some, const char *all);
 
 /* Whether a certificate of one of its agents was revoked. @serial is "" when it is not known. */
 bool cluster_cert_revoked(const struct cluster *c, const char *serial, int64_t issued_s);

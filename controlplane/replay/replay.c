@@ -429,7 +429,7 @@ static char *nodes_of(struct replay *r, const struct anomaly *an)
     for (size_t i = 0; i < adv_hostlist_count(named); i++)
         if (adv_hostlist_contains(r->hosts, adv_hostlist_nth(named, i)))
             r->oom |= adv_hostlist_add(own, adv_hostlist_nth(named, i), NULL) < 0;
-    if (adv_hostlist_count(own) == 0)
+    if (adv_hostlist_count(own) == 0 || nodes_most(an->named, r->nodes))
         return NULL;
     r->oom |= adv_hostlist_format(own, &text, NULL) < 0;
     return copy(r, text.data);

@@ -119,6 +119,14 @@ bool watcher_report_fill(struct watcher_report *r, const struct watcher_finding 
     return true;
 }
 
+const char *watcher_report_ends(const struct watcher_finding *f)
+{
+    bool ends = f->type == WATCHER_SIGNATURE && f->rule->retryable != WATCHER_RETRYABLE_NO &&
+                f->rule->anomaly != WATCHER_ANOMALY_STRAGGLER;
+
+    return ends ? watcher_class_name(f->rule->fault_class) : "";
+}
+
 void watcher_report_done(struct watcher_report *r)
 {
     r->hosts = adv_hostlist_free(r->hosts);

@@ -24,6 +24,9 @@ struct watcher_report {
  * finding of @ev are set but for what says whose it is (cluster, job, restart count, stream); @ev borrows from @r.
  * @version is that of the rule set. Owner of @r: caller, watcher_report_done(). */
 bool watcher_report_fill(struct watcher_report *r, const struct watcher_finding *f, const char *version, struct event *ev);
+/* What a line of a node's log says that may end a job there: the class of that fault. "" for none: a notice, what would be the same
+ * on any node, and what only makes it slow. */
+const char *watcher_report_ends(const struct watcher_finding *f);
 void watcher_report_done(struct watcher_report *r);
 
 #endif

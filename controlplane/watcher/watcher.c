@@ -9,9 +9,10 @@
  * Python's last line of a traceback is what matters, and ranks interleave: open tracebacks are remembered by printer
  * (the launcher's prefix), a few of them, for a bounded distance.
  *
- * Repeats: thousands of ranks print the same fault, and some warnings go on for hours. A rule speaks REPEATS_SHOWN times,
- * then at each power of two; progress resets the count, because a fault after progress is news. Progress itself is told
- * when the step of its rule changes. All of this counts lines, not time, so it does not depend on how bytes arrive.
+ * Repeats: thousands of ranks print the same fault, and some warnings go on for hours. A rule speaks REPEATS_SHOWN times
+ * (one that leads to hosts as often as there are ranks), then at each power of two; progress resets the count, because a fault
+ * after progress is news. Progress itself is told when the step of its rule changes. All of this counts lines, not time, so it does
+ * not depend on how bytes arrive.
  *
  * After a gap the first piece up to a line end is not judged: the tail of "caught KeyError: x" would read as an uncaught one.
  * The unfinished line before a gap is dropped for the same reason.
@@ -38,6 +39,8 @@
 #define CAUGHT_CALMS  79
 #define SERIES        6 /* progress rules that speak in one stream; real ones have one to three */
 #define REPEATS_SHOWN 16
+/* a rank a line: from some of them one could not tell how many they are */
+#define LEADS_SHOWN   (HOSTS_RANKS_MAX + REPEATS_SHOWN)
 #define PRINTERS      128 /* of steps; of more the first ones are known */
 #define CARRY_KEPT    1024 /* an idle scan keeps at most this much room for an unfinished line */
 
@@ -225,6 +228,7 @@ static bool step_moved(struct watcher_scan *s, uint16_t rule, int64_t step)
 static bool worth_telling(struct watcher_scan *s, size_t rule, uint32_t *ret_count)
 {
     struct repeat *r;
+    unsigned shown;
 
     *ret_count = 1;
     if (!s->repeats)
@@ -237,7 +241,8 @@ static bool worth_telling(struct watcher_scan *s, size_t rule, uint32_t *ret_cou
     if (r->count < UINT16_MAX)
         r->count++;
     *ret_count = r->count;
-    return r->count <= REPEATS_SHOWN || (r->count & (r->count - 1)) == 0;
+    shown = s->list[rule].blames == WATCHER_BLAMES_LEAD ? LEADS_SHOWN : REPEATS_SHOWN;
+    return r->count <= shown || (r->count & (r->count - 1)) == 0;
 }
 
 /* Without memory nobody is behind. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "common/utf8.h"
+#include "controlplane/watcher/report.h"
 #include "tests/unit/watcher/collect.h"
 
 #define MEGATRON(i)                                                                                \
@@ -473,6 +474,59 @@ static void ranks_that_do_not_come(struct watcher_rules *rules)
                              "RuntimeError: [Rank 0]: Rank 5 failed to pass monitoredBarrier in 6000 ms\n", "barrier-ranks-missing", "");
 }
 
+/* Of many missing ranks, a line each, all are told: from some of them they would seem few. */
+static void all_ranks_that_do_not_come(struct watcher_rules *rules)
+{
+    ADV_AUTO_DONE(adv_buf) text = { 0 };
+
+    adv_buf_init(&text, 1 << 20);
+    for (int i = 0; i < 100; i++)
+        cr_assert_eq(adv_buf_appendf(&text, "rank %d of 100 on host gpu%d\n", i, i), 0);
+    cr_assert_eq(adv_buf_append_str(&text, "Stalled ranks:\n"), 0);
+    for (int i = 1; i < 100; i++)
+        cr_assert_eq(adv_buf_appendf(&text, "[1,0]<stderr>:%d: [horovod_allreduce.0, horovod_allreduce.1 ...]\n", i), 0);
+    adv_auto_free char *out = scan_text(rules, text.data);
+    cr_assert_eq(count(out, " node=gpu"), 99, "%s", out);
+}
+
+struct ends {
+    unsigned n;
+    const char *fault_class;
+};
+
+static void note_end(void *ctx, const struct watcher_finding *f)
+{
+    struct ends *e = ctx;
+
+    if (f->type != WATCHER_SIGNATURE && f->type != WATCHER_NOTICE)
+        return;
+    e->n++;
+    e->fault_class = watcher_report_ends(f);
+}
+
+/* A card that is slow stands in its node's log, and is no reason for which a job there ends. */
+static void what_ends_a_job(struct watcher_rules *rules)
+{
+    static const struct {
+        const char *line, *fault_class;
+    } rows[] = {
+        { "        HW Slowdown                       : Active\n", "" },
+        { "NVRM: Xid (PCI:0000:1a:00): 79, pid=1, GPU has fallen off the bus.\n", "gpu_hardware" },
+    };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(rows); i++) {
+        struct ends e = { 0 };
+        struct watcher_scan_options o = { .stream = WATCHER_SCOPE_NODE, .node = "nodea", .fn = note_end, .ctx = &e };
+        ADV_AUTO(watcher_scan) s = NULL;
+
+        cr_assert_eq(watcher_scan_new(rules, &o, &s, NULL), 0);
+        cr_assert_eq(watcher_scan_feed(s, 0, rows[i].line, strlen(rows[i].line), 0, 1000, NULL), 0);
+        watcher_scan_finish(s, 2000);
+        cr_assert_eq(e.n, 1, "%s", rows[i].line);
+        cr_assert_str_eq(e.fault_class, rows[i].fault_class, "%s", rows[i].line);
+    }
+}
+
 /* One process for all of them: building the set takes a second under sanitizers. */
 Test(watcher, what_lines_mean, .timeout = 120)
 {
@@ -487,6 +541,8 @@ Test(watcher, what_lines_mean, .timeout = 120)
     progress_and_checkpoints(rules);
     gaps_and_truncation(rules);
     repeats_are_thinned(rules);
+    all_ranks_that_do_not_come(rules);
+    what_ends_a_job(rules);
     excerpts(rules);
     scopes(rules);
     memory_is_bounded(rules);
