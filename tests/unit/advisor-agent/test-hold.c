@@ -24,8 +24,8 @@ static const char *const sight_names[HOLD_SIGHT_MAX_] = {
     [HOLD_SIGHT_OPEN] = "not held: released by its owner, running, ended, cancelled",
     [HOLD_SIGHT_ANOTHER] = "another restart count, or another job under the id",
     [HOLD_SIGHT_BUSY] = "completing, or a state that is not understood",
-    [HOLD_SIGHT_PERSON] = "held, but not by a requeue (`JobHeldUser`, `JobHeldAdmin` without description), or by one that is "
-                          "surely not ours",
+    [HOLD_SIGHT_PERSON] = ("held, but not by a requeue (`JobHeldUser`, `JobHeldAdmin` without description), or by one that is "
+                          "surely not ours"),
     [HOLD_SIGHT_COMMENT] = "its comment has changed since, or is not on record",
     [HOLD_SIGHT_UNSURE] = "user, first submission and submit time do not add up to the job on record",
     [HOLD_SIGHT_FIRST] = "held before its first attempt (a child of a workflow)",
