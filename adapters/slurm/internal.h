@@ -19,6 +19,7 @@ struct slurm_cmd;
 /* strain.c; zero is at rest */
 struct slurm_strain {
     unsigned pace; /* how many times longer than usual reads are apart that nothing waits for */
+    unsigned slow_run; /* slow or missing answers in a row */
     int64_t changed_us;
 };
 /* A command to slurmctld ended: with any answer, a refusal too, or with none. */

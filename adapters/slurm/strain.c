@@ -19,9 +19,14 @@ void slurm_strain_note(struct slurm_strain *s, int64_t started_us, int64_t took_
     if (!answered || took_us >= SLOW_US) {
         if (started_us < s->changed_us)
             return; /* begun before we knew: the same trouble */
-        s->pace = s->pace * 2 < PACE_MAX ? s->pace * 2 : PACE_MAX;
         s->changed_us = now_us;
-    } else if (took_us > FAST_US) {
+        if (s->slow_run++ == 0)
+            return; /* one may be our own: a host that was suspended, a child that was stopped */
+        s->pace = s->pace * 2 < PACE_MAX ? s->pace * 2 : PACE_MAX;
+        return;
+    }
+    s->slow_run = 0;
+    if (took_us > FAST_US) {
         s->changed_us = s->pace > 1 && now_us > s->changed_us ? now_us : s->changed_us; /* neither: it stays as it is */
     } else if (s->pace > 1 && now_us - s->changed_us >= CALM_US) {
         s->pace /= 2;
