@@ -4,6 +4,7 @@
  * are kept as they are once released. */
 
 #include "adapters/adapter.h"
+#include "common/log.h"
 
 static const char *const state_names[ADAPTER_JOB_STATE_MAX_] = {
     [ADAPTER_JOB_UNKNOWN_STATE] = "UNKNOWN",
@@ -111,4 +112,14 @@ bool adapter_node_usable(const struct adapter_node *n)
 
     return (n->base == ADAPTER_NODE_IDLE || n->base == ADAPTER_NODE_MIXED || n->base == ADAPTER_NODE_ALLOCATED) &&
            !(n->flags & bad);
+}
+
+void adapter_host_log(void *ctx, enum adapter_log_level level, const char *line)
+{
+    if (level == ADAPTER_LOG_WARNING)
+        adv_warn("adapter", line);
+    else if (level == ADAPTER_LOG_INFO)
+        adv_info("adapter", line);
+    else
+        adv_debug("adapter", line);
 }

@@ -380,6 +380,9 @@ struct adapter_host {
     void (*log)(void *ctx, enum adapter_log_level level, const char *line); /* may be NULL */
 };
 
+/* An adapter_host.log that writes to the program's log, topic "adapter". */
+void adapter_host_log(void *ctx, enum adapter_log_level level, const char *line);
+
 /* ---- the adapter ----------------------------------------------------------------------------------------------- */
 
 struct adapter;

@@ -563,7 +563,12 @@ static void on_described(void *arg, const struct adapter_description *d, const s
 
 static unsigned pace_of(const struct agent *a)
 {
-    return a->adapter->ops->pace ? a->adapter->ops->pace(a->adapter) : 1;
+    return a->adapter->ops->pace(a->adapter);
+}
+
+static void looked_at(const struct agent *a, struct focus *f, int64_t now, unsigned pace)
+{
+    f->due_us = now + agent_focus_wait_us(now - f->since_us, a->cfg->focus_ms * 1000, a->cfg->poll_ms * 1000, pace);
 }
 
 /* Some at a time, in turn; where many are due one look at all jobs costs less: a mass failure must not become a flood of reads. */
@@ -580,20 +585,19 @@ static void look_at_focus(struct agent *a, int64_t now)
         if (!f->busy && now >= f->due_us)
             due[n++] = f;
     }
-    bool all = n > FOCUS_BULK;
-    if (all && (a->observing || now < a->observe_began_us + FOCUS_POLL_US * pace))
-        return;
-    if (all)
-        a->next_poll_us = now;
-    for (size_t i = 0; i < n && (all || a->focus_looks < FOCUS_PARALLEL); i++) {
-        if (!all && !look(a, due[i]->id, true))
+    if (n > FOCUS_BULK) {
+        if (a->observing || now < a->observe_began_us + FOCUS_POLL_US * pace)
             return;
-        if (!all) {
-            due[i]->busy = true;
-            a->focus_looks++;
-            a->focus_turn = (size_t) (due[i] - a->focus) + 1;
-        }
-        due[i]->due_us = now + agent_focus_wait_us(now - due[i]->since_us, a->cfg->focus_ms * 1000, a->cfg->poll_ms * 1000, pace);
+        a->next_poll_us = now;
+        for (size_t i = 0; i < n; i++)
+            looked_at(a, due[i], now, pace);
+        return;
+    }
+    for (size_t i = 0; i < n && a->focus_looks < FOCUS_PARALLEL && look(a, due[i]->id, true); i++) {
+        due[i]->busy = true;
+        a->focus_looks++;
+        a->focus_turn = (size_t) (due[i] - a->focus) + 1;
+        looked_at(a, due[i], now, pace);
     }
 }
 
@@ -655,16 +659,6 @@ static void on_tick(uv_timer_t *timer)
     orders_tick(a);
 }
 
-static void host_log(void *ctx, enum adapter_log_level level, const char *line)
-{
-    if (level == ADAPTER_LOG_WARNING)
-        adv_warn("adapter", line);
-    else if (level == ADAPTER_LOG_INFO)
-        adv_info("adapter", line);
-    else
-        adv_debug("adapter", line);
-}
-
 static int watch_watchdog(struct agent *a, struct adv_err *err)
 {
     char dir[4096];
@@ -691,7 +685,7 @@ int agent_new(uv_loop_t *loop, const struct agent_config *cfg, struct adapter_ru
     a->cfg = cfg;
     a->runner = runner;
     a->host = (struct adapter_host) { .ctx = a, .runner = runner, .authorize = orders_authorize,
-                                      .log = host_log };
+                                      .log = adapter_host_log };
     a->bound_ms = cfg->landing_bound_ms ? cfg->landing_bound_ms : 20000;
     a->cluster_mode = advisor_v1_Mode_MODE_OBSERVE;
     if ((r = adv_uuid_v7(adv_wall_us(), a->instance, err)) < 0 ||

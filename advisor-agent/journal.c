@@ -777,12 +777,10 @@ int journal_open(const char *dir, bool allow_volatile, const struct journal_io *
     return 0;
 }
 
-struct journal *journal_free(struct journal *j)
+static void free_records(struct journal *j)
 {
     struct incarnation *n, *next;
 
-    if (!j)
-        return NULL;
     for (size_t i = 0; i < j->n_steps; i++)
         free_texts(&j->steps[i]);
     free(j->steps);
@@ -791,6 +789,13 @@ struct journal *journal_free(struct journal *j)
         HASH_DEL(j->incs, n);
         free(n);
     }
+}
+
+struct journal *journal_free(struct journal *j)
+{
+    if (!j)
+        return NULL;
+    free_records(j);
     adv_buf_done(&j->batch);
     if (j->fd >= 0)
         (void) close(j->fd);
@@ -983,16 +988,7 @@ struct journal_view {
 
 static void forget_all(struct journal *j)
 {
-    struct incarnation *n, *next;
-
-    for (size_t i = 0; i < j->n_steps; i++)
-        free_texts(&j->steps[i]);
-    free(j->steps);
-    free(j->holds);
-    HASH_ITER(hh, j->incs, n, next) {
-        HASH_DEL(j->incs, n);
-        free(n);
-    }
+    free_records(j);
     *j = (struct journal) { .keep = j->keep, .only_job = j->only_job, .fd = -1, .lock_fd = -1, .dir_fd = -1, .io = j->io };
 }
 

@@ -634,16 +634,6 @@ static void on_tick(uv_timer_t *timer)
 
 /* ---- life ---- */
 
-static void host_log(void *ctx, enum adapter_log_level level, const char *line)
-{
-    if (level == ADAPTER_LOG_WARNING)
-        adv_warn("adapter", line);
-    else if (level == ADAPTER_LOG_INFO)
-        adv_info("adapter", line);
-    else
-        adv_debug("adapter", line);
-}
-
 int watchdog_new(uv_loop_t *loop, const struct watchdog_config *cfg, struct adapter_runner *runner, struct watchdog **ret,
                  struct adv_err *err)
 {
@@ -656,7 +646,7 @@ int watchdog_new(uv_loop_t *loop, const struct watchdog_config *cfg, struct adap
         return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for the watchdog");
     w->loop = loop;
     w->cfg = cfg;
-    w->host = (struct adapter_host) { .ctx = w, .runner = runner, .authorize = authorize, .log = host_log };
+    w->host = (struct adapter_host) { .ctx = w, .runner = runner, .authorize = authorize, .log = adapter_host_log };
     w->lock_fd = -1;
     w->view_told = 1;
     (void) steady_wall_us(&w->steady, adv_wall_us(), adv_boot_us());

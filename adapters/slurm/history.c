@@ -59,16 +59,9 @@ static void ask(struct history_task *p)
 {
     ADV_AUTO_DONE(adv_buf) ids = { 0 };
 
-    /* By the number alone: sacct knows tasks that never were on their own only as "7_[1-3]", and not by "7_2". */
     adv_buf_init(&ids, ADAPTER_HISTORY_MAX * ADAPTER_ID_SIZE);
-    for (size_t i = 0; i < p->n; i++) {
-        int n = (int) strcspn(p->asked[i].id, "_+");
-        bool again = false;
-        for (size_t k = 0; k < i && !again; k++)
-            again = (int) strcspn(p->asked[k].id, "_+") == n && strncmp(p->asked[k].id, p->asked[i].id, (size_t) n) == 0;
-        if (!again)
-            (void) adv_buf_appendf(&ids, "%s%.*s", ids.len ? "," : "", n, p->asked[i].id);
-    }
+    for (size_t i = 0; i < p->n; i++)
+        slurm_acct_add_id(&ids, p->asked[i].id);
     if (adv_buf_error(&ids) < 0)
         abort();
     const char *const argv[] = { "sacct", "-n", "-X", "-P", "-D", "-j", ids.data, "-o", SLURM_ACCT_FIELDS, NULL };

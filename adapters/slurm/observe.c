@@ -171,16 +171,9 @@ static void ask_accounting(struct observe_task *p)
 {
     ADV_AUTO_DONE(adv_buf) ids = { 0 };
 
-    /* By the array's number: sacct knows tasks that never were on their own only as "7_[1-3]", and not by "7_2". The
-     * sample is sorted, so equal numbers are neighbours. */
     adv_buf_init(&ids, SAMPLE_MAX * ADAPTER_ID_SIZE);
-    for (size_t i = 0, last = 0; i < p->n_sample; i++) {
-        size_t n = strcspn(p->sample[i], "_");
-        if (i == 0 || n != strcspn(p->sample[last], "_") || strncmp(p->sample[i], p->sample[last], n) != 0) {
-            (void) adv_buf_appendf(&ids, "%s%.*s", i ? "," : "", (int) n, p->sample[i]);
-            last = i;
-        }
-    }
+    for (size_t i = 0; i < p->n_sample; i++)
+        slurm_acct_add_id(&ids, p->sample[i]);
     const char *const argv[] = { "sacct", "-n", "-X", "-P", "-j", ids.data, "-o", SLURM_ACCT_FIELDS, NULL };
     p->t.step = OBSERVE_ACCOUNTING;
     slurm_task_run(&p->t, argv);

@@ -1034,6 +1034,18 @@ void slurm_parse_acct(const char *text, size_t len, slurm_acct_fn fn, void *arg)
     }
 }
 
+void slurm_acct_add_id(struct adv_buf *ids, const char *id)
+{
+    size_t n = strcspn(id, "_+"), k;
+
+    for (const char *p = ids->len ? ids->data : ""; *p; p += k + (p[k] == ',')) {
+        k = strcspn(p, ",");
+        if (k == n && strncmp(p, id, n) == 0)
+            return;
+    }
+    (void) adv_buf_appendf(ids, "%s%.*s", ids->len ? "," : "", (int) n, id);
+}
+
 bool slurm_acct_covers(const char *row_id, const char *id)
 {
     size_t base = strcspn(id, "_");

@@ -83,6 +83,9 @@ struct slurm_acct_row { /* texts are borrowed for the call */
 };
 typedef void (*slurm_acct_fn)(void *arg, const struct slurm_acct_row *row);
 void slurm_parse_acct(const char *text, size_t len, slurm_acct_fn fn, void *arg);
+/* Adds @id to the comma separated list that sacct is asked for, once. By its number alone: sacct knows tasks that never were
+ * on their own only as "7_[1-3]", and not by "7_2". */
+void slurm_acct_add_id(struct adv_buf *ids, const char *id);
 /* Does a row's id speak for job @id? */
 bool slurm_acct_covers(const char *row_id, const char *id);
 
