@@ -14,7 +14,7 @@
  * ALREADY_SATISFIED and sends nothing.
  *
  * Text from a scheduler is bytes: it may hold newlines or invalid UTF-8. NUL ends it. Ids are written as people write
- * them: "123", "46_5" (array task), "56+1" (component of a heterogeneous job).
+ * them: "123", "46_5" (array task), "56" (a heterogeneous job, whose components are "56+0", "56+1"; no verb takes one of these).
  *
  * Thread: loop thread for everything in this header. */
 
@@ -63,14 +63,17 @@ struct adapter_exit {
     int signal; /* 0: not by a signal */
 };
 
-/* One job as the bulk observation shows it. Strings are never NULL and belong to the observation or detail. */
+/* One job as the bulk observation shows it. Strings are never NULL and belong to the observation or detail.
+ *
+ * A heterogeneous job is one job, under its leader's number ("56"): `nodes` and `node_count` are those of all components,
+ * and it is completing as long as not all of them have ended. The rest is the leader's. */
 struct adapter_job {
     char id[ADAPTER_ID_SIZE];
     uint32_t raw_id;    /* the scheduler's record number; for the last task of an array it equals array_id */
     uint32_t array_id;  /* 0: not of an array */
     int64_t array_task; /* -1: none */
     uint32_t het_id;    /* leader's id; 0: not heterogeneous */
-    int32_t het_offset; /* -1: none; 0 is the leader */
+    int32_t het_offset; /* -1: none; 0 is the leader, which speaks for all */
     enum adapter_job_state state; /* end or base state; UNKNOWN_STATE while completing hides it */
     bool completing;
     const char *state_text; /* as printed */
@@ -90,6 +93,19 @@ struct adapter_job {
     uint32_t node_count; /* allocated, or the least asked for */
 };
 
+/* One component of a heterogeneous job, the leader's own included. */
+#define ADAPTER_PARTS_MAX 128
+struct adapter_part {
+    char id[ADAPTER_ID_SIZE]; /* "56+1" */
+    enum adapter_job_state state;
+    bool completing;
+    bool requeueable;
+    uint32_t restart_count;
+    int64_t submit_s, eligible_s;
+    uint32_t node_count;
+    const char *nodes, *partition, *features, *reservation, *excluded_nodes, *required_nodes;
+};
+
 /* One job in full. Everything is owned by it. */
 struct adapter_job_detail {
     struct adapter_job job;
@@ -105,7 +121,8 @@ struct adapter_job_detail {
     const char *features;    /* what the job asks of nodes, in the scheduler's own syntax; "" when nothing */
     const char *reservation; /* "" when none */
     int64_t time_limit_s; /* 0: unknown, -1: none */
-    unsigned het_states; /* ADAPTER_STATE_BIT of all components of a heterogeneous job; 0: not one */
+    struct adapter_part *parts; /* components of a heterogeneous job, in the order of their offsets; n_parts 0: not one */
+    size_t n_parts;
     void *priv_;
 };
 

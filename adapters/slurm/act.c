@@ -95,16 +95,11 @@ static void finish_unsent(struct act_task *p, enum adapter_reason reason)
 
 /* ---- the command ---- */
 
-/* The leader's bare number takes the whole het set, except for CONSTRAIN, where it would overwrite every component's
- * own list; an array's task is never addressed by its raw number. */
+/* The leader's bare number takes the whole het set, also in an update, which gives all components the same list; an
+ * array's task is never addressed by its raw number. */
 static void set_target(struct act_task *p)
 {
-    const struct adapter_job *j = &p->before->job;
-
-    if (j->het_id && p->action.verb != ADAPTER_VERB_CONSTRAIN)
-        (void) snprintf(p->target, sizeof(p->target), "%u", j->het_id);
-    else
-        (void) snprintf(p->target, sizeof(p->target), "%s", j->id);
+    (void) snprintf(p->target, sizeof(p->target), "%s", p->before->job.id);
 }
 
 static void build_argv(struct act_task *p)
@@ -162,6 +157,15 @@ static void build_argv(struct act_task *p)
 
 enum look { LOOK_AGAIN, LOOK_REACHED, LOOK_NEVER };
 
+/* A set is where its last component is. */
+static bool all_requeued(const struct adapter_job_detail *d, uint32_t expect)
+{
+    for (size_t i = 0; i < d->n_parts; i++)
+        if (d->parts[i].restart_count <= expect)
+            return false;
+    return true;
+}
+
 /* What the record after the write says about it. @ret_reason is set for LOOK_NEVER. */
 static enum look look_at(const struct act_task *p, enum adapter_reason *ret_reason)
 {
@@ -178,10 +182,10 @@ static enum look look_at(const struct act_task *p, enum adapter_reason *ret_reas
     case ADAPTER_VERB_PRESERVE:
         if (j->restart_count == expect)
             return LOOK_AGAIN; /* an ended job stays ended: only time settles it */
-        return LOOK_REACHED;
+        return all_requeued(p->after, expect) ? LOOK_REACHED : LOOK_AGAIN;
     case ADAPTER_VERB_INTERRUPT:
         if (j->restart_count > expect)
-            return LOOK_REACHED;
+            return all_requeued(p->after, expect) ? LOOK_REACHED : LOOK_AGAIN;
         return ended && !j->completing ? LOOK_NEVER : LOOK_AGAIN;
     default:
         break;

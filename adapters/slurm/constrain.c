@@ -106,6 +106,54 @@ static bool equal_sets(const struct adv_hostlist *a, const struct adv_hostlist *
     return true;
 }
 
+/* Slurm gives a set's components one list when the leader is updated. Where they have lists of their own, that would take a
+ * user's choice away, so none is changed. */
+static bool one_list(const struct adapter_job_detail *d, const struct adv_hostlist *leader)
+{
+    for (size_t i = 1; i < d->n_parts; i++) {
+        ADV_AUTO(adv_hostlist) list = adv_hostlist_new(HOSTS_MAX);
+        if (!list || adv_hostlist_parse(list, d->parts[i].excluded_nodes, NULL) < 0 || !equal_sets(list, leader) ||
+            !adv_streq(d->parts[i].reservation, d->reservation))
+            return false;
+    }
+    return true;
+}
+
+/* What one job, or one component, asks of nodes. */
+struct need {
+    const char *partition, *features;
+    size_t nodes;
+};
+
+static size_t usable_nodes(const struct need *need, const struct adapter_node_list *nodes, const struct adv_hostlist *without,
+                           const struct adv_hostlist *within, bool reserved)
+{
+    size_t usable = 0;
+
+    for (size_t i = 0; i < nodes->n_nodes; i++) {
+        const struct adapter_node *n = &nodes->nodes[i];
+        bool place = reserved ? adv_hostlist_contains(within, n->name) : !(n->flags & ADAPTER_NODE_RESERVED);
+        usable += place && adapter_node_usable(n) && share_word(need->partition, n->partitions) &&
+                  has_features(need->features, n->features) && !adv_hostlist_contains(without, n->name);
+    }
+    return usable;
+}
+
+/* A component needs its nodes beside those of all components of its partition: whether they may share is not judged. */
+static struct need need_of(const struct adapter_job_detail *d, size_t part)
+{
+    struct need n = { d->job.partition, d->features, d->job.node_count };
+
+    if (d->n_parts) {
+        n = (struct need) { d->parts[part].partition, d->parts[part].features, 0 };
+        for (size_t i = 0; i < d->n_parts; i++)
+            if (strcmp(d->parts[i].partition, n.partition) == 0)
+                n.nodes += d->parts[i].node_count;
+    }
+    n.nodes = n.nodes ? n.nodes : 1;
+    return n;
+}
+
 static int64_t wanted_start(const struct adapter_job *job)
 {
     int64_t ahead = job->eligible_s - job->submit_s, start = job->submit_s + START_AFTER_S;
@@ -149,7 +197,7 @@ void slurm_plan_constrain(const struct adapter_action *action, const struct adap
     ADV_AUTO(adv_hostlist) required = adv_hostlist_new(HOSTS_MAX);
     ADV_AUTO_DONE(adv_buf) text = { 0 };
     struct slurm_plan *p = ret;
-    size_t usable = 0, need = before->job.node_count ? before->job.node_count : 1;
+    bool ours;
 
     *p = (struct slurm_plan) { .reason = ADAPTER_REASON_INVALID };
     adv_buf_init(&text, LIST_MAX);
@@ -163,31 +211,39 @@ void slurm_plan_constrain(const struct adapter_action *action, const struct adap
         note(p, "the job's node lists cannot be read");
         return;
     }
+    for (size_t i = 0; i < before->n_parts; i++)
+        if (adv_hostlist_parse(required, before->parts[i].required_nodes, NULL) < 0) {
+            note(p, "the node lists of component %s cannot be read", before->parts[i].id);
+            return;
+        }
+    ours = one_list(before, current) || slurm_guard_off("component_lists");
+    if (!ours && (action->n_exclude || action->n_exclude_before))
+        note(p, "the components exclude different nodes, or have different reservations: no list is changed, as one would take "
+                "the place of all");
     /* the user's part */
     if (slurm_guard_off("user_exclude"))
         adv_hostlist_minus(list, current);
-    for (size_t i = 0; i < action->n_exclude_before; i++)
+    for (size_t i = 0; ours && i < action->n_exclude_before; i++)
         (void) adv_hostlist_remove(list, action->exclude_before[i]);
-    for (size_t i = 0; i < adv_hostlist_count(current); i++) {
+    for (size_t i = 0; ours && i < adv_hostlist_count(current); i++) {
         const char *name = adv_hostlist_nth(current, i);
         if (!find_node(nodes, name) && adv_hostlist_remove(list, name))
             note(p, "node %s is not in the cluster: dropped", name);
     }
-    if (add_wanted(p, action, nodes, required, list) < 0 || adv_hostlist_format(list, &text, NULL) < 0)
+    if ((ours && add_wanted(p, action, nodes, required, list) < 0) || adv_hostlist_format(list, &text, NULL) < 0)
         return;
     p->exclude = adv_buf_steal(&text, NULL);
     if (!p->exclude)
         return;
 
-    for (size_t i = 0; i < nodes->n_nodes; i++) {
-        const struct adapter_node *n = &nodes->nodes[i];
-        bool place = reserved ? adv_hostlist_contains(within, n->name) : !(n->flags & ADAPTER_NODE_RESERVED);
-        usable += place && adapter_node_usable(n) && share_word(before->job.partition, n->partitions) &&
-                  has_features(before->features, n->features) && !adv_hostlist_contains(list, n->name);
-    }
-    if (p->n_ours > 0 && usable < need && !slurm_guard_off("satisfiable")) {
-        note(p, "only %zu usable nodes would remain in partition %s%s%s, the job needs %zu", usable,
-             before->job.partition, reserved ? ", reservation " : "", reserved ? before->reservation : "", need);
+    for (size_t i = 0; i == 0 || i < before->n_parts; i++) {
+        struct need need = need_of(before, i);
+        size_t usable = usable_nodes(&need, nodes, list, within, reserved != NULL);
+
+        if (p->n_ours == 0 || usable >= need.nodes || slurm_guard_off("satisfiable"))
+            continue;
+        note(p, "only %zu usable nodes would remain in partition %s%s%s, the job needs %zu", usable, need.partition,
+             reserved ? ", reservation " : "", reserved ? before->reservation : "", need.nodes);
         p->reason = ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE;
         return;
     }
@@ -204,9 +260,14 @@ bool slurm_plan_reached(const struct slurm_plan *p, const struct adapter_job_det
     if (!want || !is || adv_hostlist_parse(want, p->exclude, NULL) < 0 ||
         adv_hostlist_parse(is, after->excluded_nodes, NULL) < 0)
         return false;
-    if (p->set_exclude && !equal_sets(want, is))
+    if (p->set_exclude && (!equal_sets(want, is) || !one_list(after, is)))
         return false;
-    return !p->start_s || after->job.eligible_s <= p->start_s || after->job.state != ADAPTER_JOB_PENDING;
+    if (!p->start_s || after->job.state != ADAPTER_JOB_PENDING)
+        return true;
+    for (size_t i = 0; i < after->n_parts; i++)
+        if (after->parts[i].eligible_s > p->start_s)
+            return false;
+    return after->job.eligible_s <= p->start_s;
 }
 
 void slurm_plan_done(struct slurm_plan *p)

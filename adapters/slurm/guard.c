@@ -67,22 +67,28 @@ bool slurm_guard_off(const char *name)
 
 /* ---- the guards ---- */
 
-/* requeuehold of a component fails, and of the leader's number takes the whole set: only the leader speaks for it. */
-static enum adapter_reason guard_het_leader(const struct adapter_action *act, const struct adapter_job_detail *d)
-{
-    return d->job.het_offset > 0 ? ADAPTER_REASON_INVALID : ADAPTER_REASON_OK;
-}
-
-/* A user may cancel one component of a running set, and the others run on. A requeue of the leader takes all of them
- * and would bring the cancelled one back. */
+/* A set is requeued as a whole or not at all. A user may cancel one component of a running set, and the others run on: a
+ * requeue would leave that one where it is, or bring it back after the set's end. A component that failed by itself beside
+ * others that run, or one that is of another attempt, does not come along either: then nothing is done. */
 static enum adapter_reason guard_het_components(const struct adapter_action *act, const struct adapter_job_detail *d)
 {
-    if (d->het_states & ADAPTER_STATE_BIT(ADAPTER_JOB_CANCELLED))
-        return ADAPTER_REASON_CANCELLED_BY_USER;
-    if (d->het_states & ADAPTER_STATE_BIT(ADAPTER_JOB_COMPLETED))
-        return ADAPTER_REASON_COMPLETED;
-    return d->het_states & ADAPTER_STATE_BIT(ADAPTER_JOB_UNKNOWN_STATE) ? ADAPTER_REASON_COMPLETING_WAIT
-                                                                        : ADAPTER_REASON_OK;
+    enum adapter_reason r = ADAPTER_REASON_OK;
+
+    for (size_t i = 0; i < d->n_parts; i++) {
+        const struct adapter_part *p = &d->parts[i];
+        bool ended = adapter_job_state_ended(p->state);
+
+        if (p->state == ADAPTER_JOB_CANCELLED)
+            return ADAPTER_REASON_CANCELLED_BY_USER;
+        if (p->state == ADAPTER_JOB_COMPLETED)
+            return ADAPTER_REASON_COMPLETED;
+        if (p->restart_count != d->job.restart_count || (act->verb == ADAPTER_VERB_INTERRUPT && ended))
+            r = ADAPTER_REASON_INVALID;
+        else if ((p->state == ADAPTER_JOB_UNKNOWN_STATE || (act->verb == ADAPTER_VERB_PRESERVE && !ended)) &&
+                 r == ADAPTER_REASON_OK)
+            r = ADAPTER_REASON_COMPLETING_WAIT;
+    }
+    return r;
 }
 
 /* Same count but another submit time, or a smaller count: the number belongs to another job now. */
@@ -181,7 +187,6 @@ static const struct {
     unsigned verbs;
     enum adapter_reason (*ask)(const struct adapter_action *act, const struct adapter_job_detail *d);
 } guards[] = {
-    { "het_leader", ALL & ~V(CONSTRAIN), guard_het_leader },
     { "identity", ALL, guard_identity },
     { "attempt", ALL, guard_attempt },
     { "completing", ALL, guard_completing },

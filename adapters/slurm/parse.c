@@ -307,11 +307,15 @@ struct adapter_observation *slurm_parse_jobs(char *text, size_t len)
     size_t cap = 0;
     unsigned line_no = 0;
 
-    if (!o) {
+    struct slurm_texts *texts = calloc(1, sizeof(*texts));
+    if (!o || !texts) {
         free(text);
+        free(o);
+        free(texts);
         return NULL;
     }
-    o->priv_ = text;
+    texts->text = text;
+    o->priv_ = texts;
     if (memchr(text, '\0', len))
         goto malformed;
     while (cursor < end) {
@@ -350,6 +354,11 @@ struct adapter_observation *slurm_parse_jobs(char *text, size_t len)
             goto malformed;
         o->n_jobs++;
     }
+    if (slurm_join_components(o, texts) < 0) {
+        (void) adv_err_set(&o->err, ADV_DATA_LOSS, "squeue: the components of a heterogeneous job cannot be put together");
+        o->unknown_reason = "malformed";
+        return o;
+    }
     o->complete = true;
     return o;
 
@@ -362,7 +371,14 @@ malformed:
 struct adapter_observation *adapter_observation_free(struct adapter_observation *o)
 {
     if (o) {
-        free(o->priv_);
+        struct slurm_texts *texts = o->priv_;
+        for (size_t i = 0; texts && i < texts->n_more; i++)
+            free(texts->more[i]);
+        if (texts) {
+            free(texts->more);
+            free(texts->text);
+        }
+        free(texts);
         free(o->jobs);
         free(o);
     }
@@ -512,6 +528,7 @@ struct adapter_job_detail *adapter_job_detail_free(struct adapter_job_detail *d)
             next = p->next;
             free(p);
         }
+        free(d->parts);
         free(d);
     }
     return NULL;
@@ -598,12 +615,55 @@ static struct adapter_job_detail *make_detail(char *const *f, const struct adapt
     return d;
 }
 
+static int by_offset(const void *a, const void *b)
+{
+    const struct adapter_part *x = a, *y = b;
+    size_t n = strlen(x->id), m = strlen(y->id);
+
+    return n != m ? (n > m) - (n < m) : strcmp(x->id, y->id); /* the same base */
+}
+
+/* Texts still point into what squeue printed. */
+static int add_part(struct adapter_part **parts, size_t *n, char *const *f, const struct adapter_job *job)
+{
+    if (*n == ADAPTER_PARTS_MAX)
+        return -ADV_DATA_LOSS;
+    if (!*parts && !(*parts = calloc(ADAPTER_PARTS_MAX, sizeof(**parts))))
+        return -ADV_RESOURCE_EXHAUSTED;
+    struct adapter_part *p = &(*parts)[(*n)++];
+    *p = (struct adapter_part) { .state = job->state, .completing = job->completing, .requeueable = job->requeueable,
+                                 .restart_count = job->restart_count, .submit_s = job->submit_s,
+                                 .eligible_s = job->eligible_s, .node_count = job->node_count, .nodes = job->nodes,
+                                 .partition = job->partition, .features = plain(f[F_FEATURES]),
+                                 .reservation = plain(f[F_RESERVATION]), .required_nodes = plain(f[F_REQNODES]),
+                                 .excluded_nodes = "" };
+    memcpy(p->id, job->id, sizeof(p->id));
+    return 0;
+}
+
+/* The components' texts become the detail's own. */
+static int keep_parts(struct adapter_job_detail *d, struct adapter_part *parts, size_t n)
+{
+    d->parts = parts;
+    d->n_parts = n;
+    for (size_t i = 0; i < n; i++) {
+        struct adapter_part *p = &parts[i];
+        const char **texts[] = { &p->nodes, &p->partition, &p->features, &p->reservation, &p->required_nodes };
+        for (size_t k = 0; k < ADV_ARRAY_LEN(texts); k++)
+            *texts[k] = slurm_detail_str(d, *texts[k]);
+    }
+    qsort(parts, n, sizeof(*parts), by_offset);
+    return slurm_join_parts(d);
+}
+
 int slurm_parse_detail(char *text, size_t len, const char *nonce, const char *id, struct adapter_job_detail **ret,
                        struct adv_err *err)
 {
     ADV_AUTO(adapter_job_detail) d = NULL;
+    adv_auto_free struct adapter_part *parts = NULL;
     char *cursor = text, *end = text + len;
-    unsigned seen = 0, het_states = 0;
+    size_t n_parts = 0;
+    unsigned seen = 0;
 
     if (memchr(text, '\0', len))
         return adv_err_set(err, ADV_DATA_LOSS, "squeue: NUL in its answer");
@@ -619,44 +679,63 @@ int slurm_parse_detail(char *text, size_t len, const char *nonce, const char *id
         cursor++;
         if (parse_job(f, &job) < 0)
             return adv_err_set(err, ADV_DATA_LOSS, "squeue: record %u is not as asked for", seen + 1);
-        if (job.het_id)
-            het_states |= ADAPTER_STATE_BIT(job.state);
-        char bare[ADAPTER_ID_SIZE]; /* "56" means the leader "56+0" */
+        char bare[ADAPTER_ID_SIZE]; /* "56" means the leader "56+0" and with it the whole set */
         (void) snprintf(bare, sizeof(bare), "%u", job.het_id);
-        bool leader = job.het_offset == 0 && strcmp(bare, id) == 0;
-        if (d || (strcmp(job.id, id) != 0 && !leader))
+        if (job.het_id && strcmp(bare, id) == 0 && add_part(&parts, &n_parts, f, &job) < 0)
+            return adv_err_set(err, ADV_DATA_LOSS, "job %s: more than %d components", id, ADAPTER_PARTS_MAX);
+        bool meant = job.het_id ? job.het_offset == 0 && strcmp(bare, id) == 0 : strcmp(job.id, id) == 0;
+        if (d || !meant)
             continue;
         if (!(d = make_detail(f, &job)))
             return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "job %s: no memory", id);
     }
     if (d) {
-        d->het_states = d->job.het_id ? het_states : 0;
+        if (n_parts && keep_parts(d, ADV_STEAL(parts), n_parts) < 0)
+            return adv_err_set(err, ADV_DATA_LOSS, "job %s: its components cannot be put together", id);
         *ret = ADV_STEAL(d);
         return 0;
     }
     if (seen)
-        return adv_err_set(err, ADV_INVALID_ARGUMENT, "job %s: address an array's task or an existing component", id);
+        return adv_err_set(err, ADV_INVALID_ARGUMENT,
+                           "job %s: address an array's task, or a heterogeneous job by its leader's number", id);
     return adv_err_set(err, ADV_NOT_FOUND, "job %s: not in the queue", id);
 }
 
 int slurm_parse_excluded(char *text, size_t len, struct adapter_job_detail *d, struct adv_err *err)
 {
     char *cursor = text, *end = text + len, *line;
+    size_t want = d->n_parts ? d->n_parts : 1, got = 0;
+    bool leader = false;
 
     if (memchr(text, '\0', len))
         return adv_err_set(err, ADV_DATA_LOSS, "squeue: NUL in its answer");
-    while ((line = take(&cursor, end, "\n"))) {
+    while (got < want && (line = take(&cursor, end, "\n"))) {
         char *line_end = cursor - 1, *p = line;
         char *id = take(&p, line_end, "|"), *submit = id ? take(&p, line_end, "|") : NULL;
         int64_t submit_s;
 
         if (!submit)
             break;
-        if (strcmp(id, d->job.id) != 0 || num(submit, 0, INT64_MAX, 0, &submit_s) < 0 || submit_s != d->job.submit_s)
+        if (num(submit, 0, INT64_MAX, 0, &submit_s) < 0)
+            continue;
+        for (size_t i = 0; i < d->n_parts; i++) {
+            if (strcmp(id, d->parts[i].id) != 0 || submit_s != d->parts[i].submit_s)
+                continue;
+            d->parts[i].excluded_nodes = slurm_detail_str(d, plain(p));
+            got++;
+            if (i == 0) {
+                d->excluded_nodes = d->parts[0].excluded_nodes;
+                leader = true;
+            }
+        }
+        if (d->n_parts || strcmp(id, d->job.id) != 0 || submit_s != d->job.submit_s)
             continue;
         d->excluded_nodes = slurm_detail_str(d, plain(p));
-        return 0;
+        leader = true;
+        got++;
     }
+    if (got >= want && leader)
+        return 0;
     return adv_err_set(err, ADV_ABORTED, "job %s: changed between two reads", d->job.id);
 }
 
@@ -1054,6 +1133,8 @@ bool slurm_acct_covers(const char *row_id, const char *id)
 
     if (strcmp(row_id, id) == 0)
         return true;
+    if (id[base] == '\0' && strncmp(row_id, id, base) == 0 && strcmp(row_id + base, "+0") == 0)
+        return true; /* a heterogeneous job's leader */
     if (id[base] != '_' || strncmp(row_id, id, base + 1) != 0 || row_id[base + 1] != '[' ||
         adv_parse_i64(id + base + 1, 0, UINT32_MAX, &task, NULL) < 0)
         return false;

@@ -15,7 +15,8 @@
 /* The -O argument for separator @sep, e.g. "|". */
 adv_must_check int slurm_job_format(const char *sep, struct adv_buf *out);
 
-/* Reads all lines. The text is taken over and cut in place: the observation's strings point into it.
+/* Reads all lines; the components of a heterogeneous job become one. The text is taken over and cut in place: the
+ * observation's strings point into it.
  * A line that does not fit makes the result incomplete ("malformed"), never shorter.
  * Owner: caller. NULL when memory is gone. */
 adv_must_check struct adapter_observation *slurm_parse_jobs(char *text, size_t len);
@@ -36,7 +37,8 @@ adv_must_check int slurm_parse_detail(char *text, size_t len, const char *nonce,
 
 /* The excluded nodes have no name that all releases take in -O; they come from -o, without user text. */
 #define SLURM_EXCLUDED_FORMAT "%i|%V|%x"
-/* Fills @d->excluded_nodes. Errors: -ADV_ABORTED (not there with the same submit time: read again). */
+/* Fills @d->excluded_nodes, and that of each component. Errors: -ADV_ABORTED (not all there with the same submit times: read
+ * again). */
 adv_must_check int slurm_parse_excluded(char *text, size_t len, struct adapter_job_detail *d, struct adv_err *err);
 
 /* Resolves Slurm's file name pattern for the batch script's output of @job (@name, @workdir, first node).
@@ -110,6 +112,20 @@ enum slurm_answer slurm_parse_answer(const char *err_text);
  * Errors: -ADV_INVALID_ARGUMENT. */
 adv_must_check int slurm_parse_id(const char *id, uint32_t *ret_base, int64_t *ret_task, int32_t *ret_offset,
                                   struct adv_err *err);
+
+/* ---- het.c: components of heterogeneous jobs */
+
+/* What joining allocates hangs on the observation's priv_, behind the text. */
+struct slurm_texts {
+    char *text;
+    char **more;
+    size_t n_more;
+};
+/* Makes one job of each set of components in @o. Errors: -ADV_RESOURCE_EXHAUSTED; -ADV_DATA_LOSS (a list of nodes that cannot be
+ * read, or more components than Slurm allows). */
+adv_must_check int slurm_join_components(struct adapter_observation *o, struct slurm_texts *texts);
+/* The same for one that is read in full: d->parts are there, d->job is the leader's. */
+adv_must_check int slurm_join_parts(struct adapter_job_detail *d);
 
 /* ---- building a detail: strings live as long as it. */
 adv_must_check struct adapter_job_detail *slurm_detail_new(const struct adapter_job *job);

@@ -89,6 +89,17 @@ static json_t *detail_json(const struct adapter_job_detail *d)
     put(o, "required", text(d->required_nodes));
     put(o, "dependency", text(d->dependency));
     put(o, "time_limit", json_integer(d->time_limit_s));
+    json_t *parts = json_array();
+    for (size_t i = 0; i < d->n_parts; i++) {
+        json_t *p = json_object();
+        put(p, "id", text(d->parts[i].id));
+        put(p, "state", text(adapter_job_state_name(d->parts[i].state)));
+        put(p, "restarts", json_integer(d->parts[i].restart_count));
+        put(p, "eligible", json_integer(d->parts[i].eligible_s));
+        put(p, "excluded", text(d->parts[i].excluded_nodes));
+        (void) json_array_append_new(parts, p);
+    }
+    put(o, "parts", parts);
     return o;
 }
 

@@ -65,7 +65,7 @@ def cancelled_component_is_not_revived(lab):
     lab.exec("scancel", f"{job}+1", user="labuser1")
 
     def state(part):
-        return lab.adapter("inspect", f"{job}+{part}")["job"]["state"]
+        return lab.adapter("inspect", job)["job"]["parts"][part]["state"]
 
     wait_for("the component's end", lambda: state(1) == "CANCELLED")
     expect(lab.act("interrupt", job, 0), command="not_sent", reason="cancelled_by_user", writes=0)

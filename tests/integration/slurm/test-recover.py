@@ -189,16 +189,4 @@ def array_task_alone(lab):
     lab.exec("scancel", job)
 
 
-@case
-def het_through_the_leader(lab):
-    job = lab.exec("sbatch", "--parsable", "-N1", ":", "-N1", "--wrap", "sleep 300", user="labuser1")
-    lab.wait_state(job, "RUNNING")
-    expect(lab.act("interrupt", f"{job}+1", 0), command="not_sent", reason="invalid", writes=0)
-    expect(lab.act("interrupt", job, 0), command="accepted", observed="yes", reason="ok")
-    lab.wait_state(job, "PENDING")
-    r = expect(lab.act("constrain", f"{job}+1", 1, "--exclude", lab.node[0]), reason="ok")
-    assert r["after"]["id"] == f"{job}+1" and r["after"]["excluded"] == lab.node[0], r["after"]
-    expect(lab.act("cancel", job, 1), observed="yes", reason="ok")
-
-
 main(lambda: Lab(tool=os.environ["ADAPTERCTL"]))

@@ -43,7 +43,7 @@ Test(parse, kinds)
 {
     struct adapter_observation *o = jobs(
         "2|2|1|N/A|N/A|PENDING|0|1|1|0|5|N/A|N/A|N/A|0||u|1|a|main|q|1|JobHeldUser|\n"
-        "4|4|N/A|3|1|PENDING|0|1|1|0:0|5|N/A|N/A|N/A|0||u|1|a|main|q|2-4|JobHeldUser|\n"
+        "4|4|N/A|4|0|PENDING|0|1|1|0:0|5|N/A|N/A|N/A|0||u|1|a|main|q|2-4|JobHeldUser|\n"
         "7|7|N/A|N/A|N/A|COMPLETING|1|1|1|0|5|5|5|9|0|n1|u|1|a|main|q|1K|job requeued in held state|\n"
         "8|8|N/A|N/A|N/A|PENDING|1|1|1|0|5|126|126|N/A|0||u|1|a|main|q|1|job requeued in held state|\n"
         "9|9|N/A|N/A|N/A|SPECIAL_EXIT|1|1|1|0|5|126|126|N/A|0||u|1|a|main|q|1|JobHeldUser|\n"
@@ -53,7 +53,7 @@ Test(parse, kinds)
     cr_assert(o->complete && o->n_jobs == 8, "%s", o->err.msg);
     cr_expect_str_eq(o->jobs[0].id, "2_1");
     cr_expect(o->jobs[0].held && !o->jobs[0].held_by_requeue);
-    cr_expect_str_eq(o->jobs[1].id, "3+1");
+    cr_expect_str_eq(o->jobs[1].id, "4");
     cr_expect_eq(o->jobs[1].node_count, 2);
     cr_expect(o->jobs[2].completing && o->jobs[2].state == ADAPTER_JOB_UNKNOWN_STATE && o->jobs[2].held_by_requeue);
     cr_expect_eq(o->jobs[2].node_count, 1024);
@@ -119,20 +119,82 @@ Test(parse, forged)
 }
 
 /* Components come in any order; the leader's number alone means the leader. */
-Test(parse, het_states)
+/* Fields of one component in the list. */
+#define PART(id, off, state, restarts, end, count, nodes) \
+    id "|" id "|N/A|56|" off "|" state "|" restarts "|1|1|0|5|5|5|" end "|1|" nodes "|u|1|a|main|q|" count "|None|\n"
+
+Test(parse, components_are_one_job)
+{
+    static const struct {
+        const char *text;
+        size_t n;
+        const char *nodes;
+        unsigned count;
+        bool completing;
+    } t[] = {
+        /* after a requeue the leader does not come first */
+        { PART("57", "1", "RUNNING", "0", "N/A", "2", "n[2-3]") PART("56", "0", "RUNNING", "0", "N/A", "1", "n1"), 1, "n[1-3]",
+          3, false },
+        { PART("56", "0", "FAILED", "0", "9", "1", "n1") PART("57", "1", "FAILED", "0", "10", "1", "n2"), 1, "n[1-2]", 2, false },
+        /* the leader has ended, the rest is about to */
+        { PART("56", "0", "FAILED", "0", "9", "1", "n1") PART("57", "1", "RUNNING", "0", "N/A", "1", "n2"), 1, "n[1-2]", 2, true },
+        { PART("56", "0", "FAILED", "0", "9", "1", "n1") PART("57", "1", "COMPLETING", "0", "N/A", "1", "n2"), 1, "n[1-2]", 2,
+          true },
+        /* a component that a person cancelled, then the leader's next attempt */
+        { PART("56", "0", "RUNNING", "0", "N/A", "1", "n1") PART("57", "1", "CANCELLED", "0", "9", "1", "n2"), 1, "n1", 1, false },
+        { PART("56", "0", "PENDING", "1", "N/A", "1", "") PART("57", "1", "CANCELLED", "0", "9", "1", "n2"), 1, "", 1, false },
+        /* no leader: it is not there, and neither is the job */
+        { PART("57", "1", "RUNNING", "0", "N/A", "1", "n2"), 0, NULL, 0, false },
+    };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
+        struct adapter_observation *o = jobs(t[i].text);
+        cr_assert(o->complete && o->n_jobs == t[i].n, "%zu: %s", i, o->err.msg);
+        if (t[i].n) {
+            cr_expect_str_eq(o->jobs[0].id, "56", "%zu", i);
+            cr_expect_str_eq(o->jobs[0].nodes, t[i].nodes, "%zu: %s", i, o->jobs[0].nodes);
+            cr_expect_eq(o->jobs[0].node_count, t[i].count, "%zu: %u", i, o->jobs[0].node_count);
+            cr_expect_eq(o->jobs[0].completing, t[i].completing, "%zu", i);
+            cr_expect(o->jobs[0].requeueable, "%zu", i);
+        }
+        (void) adapter_observation_free(o);
+    }
+    struct adapter_observation *o = jobs(PART("56", "0", "RUNNING", "0", "N/A", "1", "n[1-"));
+    cr_expect(!o->complete, "nodes that cannot be read are not no nodes");
+    (void) adapter_observation_free(o);
+}
+
+Test(parse, components_in_full)
 {
     static const char text[] =
-        "57@57@N/A@56@1@CANCELLED@0@1@1@0@5@5@5@9@1@n1@u@1@a@main@q@1@None@x@@/w@@@@@1:00@@@\n"
-        "56@56@N/A@56@0@RUNNING@0@1@1@0@5@5@5@9@1@n1@u@1@a@main@q@1@None@x@@/w@@@@@1:00@@@\n";
-    static const char *const ids[] = { "56", "56+0", "56+1" };
+        "57@57@N/A@56@1@CANCELLED@0@0@1@0@6@7@5@9@1@n1@u@1@a@other@q@1@None@x@@/w@@@n1@@1:00@big@r1@\n"
+        "56@56@N/A@56@0@RUNNING@0@1@1@0@5@5@5@9@1@n2@u@1@a@main@q@1@None@x@@/w@@@@@1:00@@@\n";
+    static const char *const ids[] = { "56", "56+0", "56+1", "57" };
+    char more[] = "56+1|6|n9\n56+0|5|n8\n", other[] = "56+1|7|n9\n56+0|5|n8\n";
 
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < ADV_ARRAY_LEN(ids); i++) {
         char copy[sizeof(text)];
-        struct adapter_job_detail *d;
+        struct adapter_job_detail *d = NULL;
         memcpy(copy, text, sizeof(text));
-        cr_assert_eq(slurm_parse_detail(copy, sizeof(text) - 1, "@", ids[i], &d, NULL), 0);
-        cr_expect_eq(d->job.het_offset, i == 2);
-        cr_expect_eq(d->het_states, ADAPTER_STATE_BIT(ADAPTER_JOB_CANCELLED) | ADAPTER_STATE_BIT(ADAPTER_JOB_RUNNING));
+        int r = slurm_parse_detail(copy, sizeof(text) - 1, "@", ids[i], &d, NULL);
+        memset(copy, 'x', sizeof(copy)); /* nothing points into it */
+        cr_assert_eq(r, i ? -ADV_INVALID_ARGUMENT : 0, "%s", ids[i]);
+        if (i)
+            continue;
+        cr_expect_str_eq(d->job.id, "56");
+        cr_expect(!d->job.requeueable, "no part of it may be left behind");
+        cr_assert_eq(d->n_parts, 2);
+        cr_expect_str_eq(d->parts[0].id, "56+0");
+        cr_expect_str_eq(d->parts[1].id, "56+1");
+        cr_expect_eq(d->parts[1].state, ADAPTER_JOB_CANCELLED);
+        cr_expect_str_eq(d->parts[1].partition, "other");
+        cr_expect_str_eq(d->parts[1].features, "big");
+        cr_expect_str_eq(d->parts[1].reservation, "r1");
+        cr_expect_str_eq(d->parts[1].required_nodes, "n1");
+        cr_assert_eq(slurm_parse_excluded(other, strlen(other), d, NULL), -ADV_ABORTED);
+        cr_assert_eq(slurm_parse_excluded(more, strlen(more), d, NULL), 0);
+        cr_expect_str_eq(d->excluded_nodes, "n8");
+        cr_expect_str_eq(d->parts[1].excluded_nodes, "n9");
         (void) adapter_job_detail_free(d);
     }
 }
@@ -149,10 +211,10 @@ Test(parse, nonce_is_new)
 
 Test(parse, excluded)
 {
-    struct adapter_job job = { .id = "3+1", .submit_s = 9, .state_text = "", .reason = "", .nodes = "", .user = "",
+    struct adapter_job job = { .id = "3_1", .submit_s = 9, .state_text = "", .reason = "", .nodes = "", .user = "",
                                .account = "", .partition = "", .qos = "" };
     struct adapter_job_detail *d = slurm_detail_new(&job);
-    char text[] = "3+0|9|n1\n3+1|9|n[2-3]\n", later[] = "3+1|10|n1\n";
+    char text[] = "3_0|9|n1\n3_1|9|n[2-3]\n", later[] = "3_1|10|n1\n";
 
     cr_assert_eq(slurm_parse_excluded(text, strlen(text), d, NULL), 0);
     cr_expect_str_eq(d->excluded_nodes, "n[2-3]");
