@@ -263,6 +263,9 @@ static int parse_job(char *const *f, struct adapter_job *j)
     /* an empty restart count, requeue flag or state is a field this release does not have */
     if (r || raw == 0 || !*f[F_RESTARTS] || !*f[F_REQUEUE] || !*f[F_BATCH] || !*f[F_STATE] || !*f[F_PRIORITY])
         return -ADV_DATA_LOSS;
+    /* a word where nodes are counted: fields are not where they belong */
+    if (!unset(f[F_NNODES]) && !isdigit((unsigned char) *f[F_NNODES]))
+        return -ADV_DATA_LOSS;
 
     j->raw_id = (uint32_t) raw;
     j->restart_count = (uint32_t) restarts;
@@ -593,6 +596,19 @@ static const char *expanded(struct adapter_job_detail *d, const char *pattern)
     return slurm_detail_str(d, b.data);
 }
 
+/* The name of an output file as it was asked for. 22.05 shows an array task without one as if it were no task:
+ * "<workdir>/slurm-<number>.out"; the file is slurm-<array>_<task>.out all the same. */
+static const char *as_submitted(const struct adapter_job_detail *d, const char *path)
+{
+    size_t dir = strlen(d->workdir);
+    char dflt[32];
+
+    (void) snprintf(dflt, sizeof(dflt), "/slurm-%u.out", d->job.raw_id);
+    if (d->job.array_task >= 0 && strncmp(path, d->workdir, dir) == 0 && strcmp(path + dir, dflt) == 0)
+        return "";
+    return path;
+}
+
 static struct adapter_job_detail *make_detail(char *const *f, const struct adapter_job *job)
 {
     struct adapter_job_detail *d = slurm_detail_new(job);
@@ -608,9 +624,10 @@ static struct adapter_job_detail *make_detail(char *const *f, const struct adapt
     d->reservation = slurm_detail_str(d, plain(f[F_RESERVATION]));
     d->time_limit_s = time_limit(f[F_LIMIT]);
     if (job->batch) { /* srun and salloc write to a terminal */
-        d->stdout_pattern = slurm_detail_str(d, plain(f[F_STDOUT]));
-        d->stdout_path = expanded(d, plain(f[F_STDOUT]));
-        d->stderr_path = *plain(f[F_STDERR]) ? expanded(d, plain(f[F_STDERR])) : d->stdout_path;
+        const char *err = as_submitted(d, plain(f[F_STDERR]));
+        d->stdout_pattern = slurm_detail_str(d, as_submitted(d, plain(f[F_STDOUT])));
+        d->stdout_path = expanded(d, d->stdout_pattern);
+        d->stderr_path = *err ? expanded(d, err) : d->stdout_path;
     }
     return d;
 }

@@ -197,6 +197,27 @@ static void on_inspect(void *arg, enum adapter_found found, struct adapter_job_d
     t->done = true;
 }
 
+static void on_history(void *arg, const struct adapter_end *ends, size_t n, const struct adv_err *err)
+{
+    static const char *const found[] = { "unknown", "ended", "none" };
+    struct tool *t = arg;
+    json_t *o = json_object();
+
+    put(o, "found", text(found[ends[0].found]));
+    if (ends[0].found == ADAPTER_PAST_ENDED) {
+        put(o, "state", text(adapter_job_state_name(ends[0].state)));
+        put(o, "state_text", text(ends[0].state_text));
+        put(o, "exit_code", json_integer(ends[0].exit.known ? ends[0].exit.code : -1));
+        put(o, "signal", json_integer(ends[0].exit.signal));
+        put(o, "start", json_integer(ends[0].start_s));
+        put(o, "end", json_integer(ends[0].end_s));
+        put(o, "nodes", text(ends[0].nodes));
+    }
+    put(o, "error", text(err ? err->msg : ""));
+    print(o);
+    t->done = true;
+}
+
 static void on_act(void *arg, const struct adapter_result *r)
 {
     static const char *const tri[] = { "maybe", "yes", "no" };
@@ -272,7 +293,7 @@ static int64_t number(const char *s)
 
 static int usage(void)
 {
-    (void) fprintf(stderr, "usage: adapterctl [--state DIR] describe | observe | nodes | inspect ID | act VERB ID ...\n");
+    (void) fprintf(stderr, "usage: adapterctl [--state DIR] describe | observe | nodes | inspect ID | history ID ... | act VERB ID ...\n");
     return 2;
 }
 
@@ -304,6 +325,8 @@ int main(int argc, char **argv)
         i++;
         if (strcmp(a, "--state") == 0)
             config.state_dir = v;
+        else if (strcmp(a, "--user") == 0)
+            config.user = v;
         else if (strcmp(a, "--landing-bound") == 0)
             config.landing_bound_ms = (int) number(v);
         else if (strcmp(a, "--command-deadline") == 0)
@@ -347,6 +370,10 @@ int main(int argc, char **argv)
         t.adapter->ops->nodes(t.adapter, on_nodes, &t);
     } else if (strcmp(verb, "inspect") == 0 && words[1]) {
         t.adapter->ops->inspect(t.adapter, words[1], on_inspect, &t);
+    } else if (strcmp(verb, "history") == 0 && words[1] && submit_given) {
+        struct adapter_attempt_id id = { .submit_s = t.action.expect_submit_s };
+        (void) snprintf(id.id, sizeof(id.id), "%s", words[1]);
+        t.adapter->ops->history(t.adapter, &id, 1, on_history, &t);
     } else if (strcmp(verb, "act") == 0 && words[2]) {
         t.action.verb = ADAPTER_VERB_MAX_;
         for (int v = 0; v < ADAPTER_VERB_MAX_; v++)

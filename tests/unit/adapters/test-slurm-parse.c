@@ -79,6 +79,7 @@ Test(parse, malformed)
         "7|7|N/A|N/A|N/A|FAILED|0|1|1|0|2026-01-01T00:00:00|5|5|9|0|n1|u|1|a|main|q|1|None|\n",
         "7|7|N/A|N/A|N/A|FAILED|-1|1|1|0|5|5|5|9|0|n1|u|1|a|main|q|1|None|\n",
         "7|7|N/A|N/A|N/A|FAILED|0|1|1|1:2:3|5|5|5|9|0|n1|u|1|a|main|q|1|None|\n",
+        "7|7|N/A|N/A|N/A|FAILED|0|1|1|0|5|5|5|9|0|n1|u|1|a|b|main|q|1|None|\n", /* a separator within a name */
     };
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(bad); i++) {
