@@ -269,6 +269,9 @@ struct adapter_action {
     const char *const *exclude_before; /* what we added earlier; those no longer in @exclude are taken out again */
     size_t n_exclude_before;
 
+    /* CANCEL: only a job that waits in the hold that a requeue made. Who was released, by whomever, is not cancelled. */
+    bool only_in_hold;
+
     /* RELEASE, CONSTRAIN: when set, a differing comment is a person's sign and stops us. */
     const char *expect_comment;
 

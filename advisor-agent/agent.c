@@ -73,7 +73,8 @@ static advisor_v1_Ceiling *ceiling_message(struct agent *a)
         mode = CEILING_OBSERVE;
         (void) snprintf(a->ceiling_reason, sizeof(a->ceiling_reason), "%s", err.msg);
     }
-    a->ceiling_msg = (advisor_v1_Ceiling) { .mode = modes[mode], .verbs = a->ceiling_verbs };
+    a->ceiling_msg = (advisor_v1_Ceiling) { .mode = modes[mode], .verbs = a->ceiling_verbs,
+                                            .preserve_in_approve = ceiling_preserves_in_approve(a->ceiling) };
     for (size_t i = 0; i < n && i < ADV_ARRAY_LEN(a->ceiling_verbs); i++)
         a->ceiling_verbs[a->ceiling_msg.verbs_count++] = verb_of_name(names[i]);
     if (a->ceiling_reason[0])
@@ -85,7 +86,8 @@ static advisor_v1_Ceiling *ceiling_message(struct agent *a)
 static bool ceiling_news(struct agent *a)
 {
     char key[sizeof(a->ceiling_told)];
-    int n = snprintf(key, sizeof(key), "%d %s", a->ceiling_msg.mode, a->ceiling_reason);
+    int n = snprintf(key, sizeof(key), "%d %d %s", a->ceiling_msg.mode, a->ceiling_msg.preserve_in_approve,
+                     a->ceiling_reason);
 
     for (pb_size_t i = 0; i < a->ceiling_msg.verbs_count && n > 0 && (size_t) n < sizeof(key); i++)
         n += snprintf(key + n, sizeof(key) - (size_t) n, " %d", a->ceiling_verbs[i]);
@@ -122,6 +124,7 @@ static void op_hello(void *ctx, advisor_v1_Hello *h)
         h->resume = &a->resume_msg;
     }
     h->scheduler = a->scheduler;
+    h->forget_after_s = a->forget_after_s > 0 && a->forget_after_s < UINT32_MAX ? (uint32_t) a->forget_after_s : 0;
     h->verbs_count = (pb_size_t) a->n_verbs;
     h->verbs = a->verbs;
     (void) ceiling_refresh(a->ceiling);

@@ -234,6 +234,13 @@ bool ceiling_lists(const struct ceiling *c, const char *verb)
     return !c->path || (v && listed(&v->verbs, verb));
 }
 
+bool ceiling_preserves_in_approve(const struct ceiling *c)
+{
+    const struct values *v = values_of(c);
+
+    return c->path && v && v->preserve_in_approve;
+}
+
 int ceiling_check(const struct ceiling *c, const char *verb, const char *partition,
                   const char *account, unsigned done_last_hour, enum ceiling_ground ground, struct adv_err *err)
 {

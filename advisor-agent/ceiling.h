@@ -58,6 +58,9 @@ size_t ceiling_verbs(const struct ceiling *c, const char *const **ret_verbs);
 /* Is @verb listed (or no list given)? Says nothing of the mode; false when the file is not known. */
 bool ceiling_lists(const struct ceiling *c, const char *verb);
 
+/* May an ended job be kept in our hold while a person is still to be asked? */
+bool ceiling_preserves_in_approve(const struct ceiling *c);
+
 /* By what the step would be done. */
 enum ceiling_ground {
     CEILING_BY_MODE,     /* nobody was asked: mode act is needed */

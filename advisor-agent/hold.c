@@ -128,8 +128,8 @@ static bool is_over(const struct hold_case *c, const char **ret_why)
     }
     if (hold_lowered(c->mode, c->ceiling_known, c->ceiling) || c->want == JOURNAL_OVER)
         return true;
-    if (c->expired && c->want != JOURNAL_AWAITING)
-        return true;
+    if (c->expired && (c->want != JOURNAL_AWAITING || c->on_expiry == JOURNAL_CANCEL))
+        return true; /* nobody's word can come any more; to cancel sets nothing in motion */
     *ret_why = c->expired ? "it has expired, but a person's word is awaited: it is never released for that"
                           : "it is in force";
     return false;

@@ -260,6 +260,7 @@ static int apply_hold(struct journal *j, const json_t *o, struct adv_err *err)
                               .first_submit_s = num(o, "first_submit_s"),
                               .expires_wall_us = num(o, "expires_wall_us"),
                               .on_expiry = (enum journal_on_expiry) num(o, "on_expiry"),
+                              .kept = num(o, "kept") != 0, /* not in older records, which had none */
                               .want = (enum journal_want) num(o, "want"), /* not in older records, so unknown */
                               .mode = (enum journal_mode) num(o, "mode") },
                         *to;
@@ -477,10 +478,10 @@ static json_t *outcome_record(uint64_t seq, const struct journal_outcome *out)
 
 static json_t *hold_record(const struct journal_hold *h)
 {
-    return json_pack("{ss so so sI sI sI si so si si}", "kind", "hold", "job", STR(h->job), "advice",
+    return json_pack("{ss so so sI sI sI si si so si si}", "kind", "hold", "job", STR(h->job), "advice",
                      STR(h->advice), "restarts", (json_int_t) h->restarts, "first_submit_s",
                      (json_int_t) h->first_submit_s, "expires_wall_us", (json_int_t) h->expires_wall_us,
-                     "on_expiry", (int) h->on_expiry, "comment", STR(h->comment), "want", (int) h->want,
+                     "on_expiry", (int) h->on_expiry, "kept", (int) h->kept, "comment", STR(h->comment), "want", (int) h->want,
                      "mode", (int) h->mode);
 }
 

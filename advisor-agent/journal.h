@@ -78,6 +78,7 @@ struct journal_hold {
     int64_t first_submit_s; /* of the job; 0: written by an older version */
     int64_t expires_wall_us; /* 0: never */
     enum journal_on_expiry on_expiry;
+    bool kept; /* until it is decided, or a person has said yes: CANCEL means when that is over, and not at once */
     char comment[JOURNAL_HASH_SIZE]; /* hash of the job's comment then; "": not known */
     enum journal_want want;
     enum journal_mode mode;

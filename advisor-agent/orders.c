@@ -204,6 +204,20 @@ static bool mode_suffices(const struct order *x, advisor_v1_Mode mode)
            (mode == advisor_v1_Mode_MODE_APPROVE && reconcile_approved(&x->o));
 }
 
+/* On what ground may the order's verb be done in @mode? False: on none. A job may be kept in a hold while a person is still to be
+ * asked, if the site says so; the ceiling is asked for that. */
+static bool ground_of(const struct order *x, advisor_v1_Mode mode, enum ceiling_ground *ret)
+{
+    bool actionable = x->o.actionability == advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE;
+
+    if (actionable && mode_suffices(x, mode)) {
+        *ret = reconcile_approved(&x->o) ? CEILING_BY_APPROVAL : CEILING_BY_MODE;
+        return true;
+    }
+    *ret = CEILING_UNAPPROVED;
+    return reconcile_preserves(&x->o) && mode >= advisor_v1_Mode_MODE_APPROVE;
+}
+
 static struct order *find_tag(const struct agent *a, const char *tag)
 {
     for (struct order *x = a->orders; x; x = x->next)
@@ -287,8 +301,10 @@ static enum journal_want want_of(struct agent *a, const struct journal_hold *h, 
 {
     const struct order *x = find(a, h->advice);
 
-    if (h->on_expiry == JOURNAL_CANCEL || !in_force(x))
+    if ((h->on_expiry == JOURNAL_CANCEL && !h->kept) || !in_force(x))
         return JOURNAL_OVER;
+    if (h->kept)
+        return JOURNAL_AWAITING;
     return x->o.actionability == advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE && mode_suffices(x, mode)
                ? JOURNAL_WANTED
                : JOURNAL_AWAITING;
@@ -353,19 +369,34 @@ static void renew_holds(struct agent *a, int64_t now)
 }
 
 /* A recovery that is begun must be allowed to end: what brings the job into our hold is asked for
- * together with what takes it out again. */
-static int may_chain(struct order *x, const struct adapter_job *job, struct adv_err *err)
+ * together with what takes it out again. What only prepares one leaves room for it. */
+static int may_chain(struct order *x, const struct adapter_job *job, enum ceiling_ground ground, struct adv_err *err)
 {
     const enum adapter_verb chain[] = { x->verb, ADAPTER_VERB_CONSTRAIN, ADAPTER_VERB_RELEASE };
-    size_t n = x->verb == ADAPTER_VERB_PRESERVE || x->verb == ADAPTER_VERB_INTERRUPT ? 3 : 1;
+    bool holds = x->verb == ADAPTER_VERB_PRESERVE || x->verb == ADAPTER_VERB_INTERRUPT;
     unsigned done = journal_count_since(x->a->journal, agent_wall_us(x->a) - 3600000000ll);
     int r = 0;
 
     agent_look_at_ceiling(x->a);
-    for (size_t i = 0; i < n && r == 0; i++)
+    if (x->verb == ADAPTER_VERB_MAKE_REQUEUEABLE || ground == CEILING_UNAPPROVED)
+        return ceiling_check(x->a->ceiling, adapter_verb_name(x->verb), job->partition, job->account,
+                             done + (holds ? 2 : 3), ground, err);
+    for (size_t i = 0; i < (holds ? 3 : 1) && r == 0; i++)
         r = ceiling_check(x->a->ceiling, adapter_verb_name(chain[i]), job->partition, job->account,
-                          done + (unsigned) i, reconcile_approved(&x->o) ? CEILING_BY_APPROVAL : CEILING_BY_MODE, err);
+                          done + (unsigned) i, ground, err);
     return r;
+}
+
+/* Where the site does not let us cancel, a job that is kept could not be given back, and where it lets us not constrain and
+ * release, keeping it would be of no use. */
+static bool may_keep(struct order *x)
+{
+    static const enum adapter_verb needs[] = { ADAPTER_VERB_CONSTRAIN, ADAPTER_VERB_RELEASE, ADAPTER_VERB_CANCEL };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(needs); i++)
+        if (!ceiling_lists(x->a->ceiling, adapter_verb_name(needs[i])))
+            return false;
+    return true;
 }
 
 /* The watchdog, which ends our holds when we do not: its journal lies in a folder of ours. What it has ended has ended for us,
@@ -461,6 +492,7 @@ static bool may_write(struct order *x, const struct adapter_write *w)
 {
     struct agent *a = x->a;
     int64_t now = adv_boot_us();
+    enum ceiling_ground ground;
     struct adv_err err;
     int r;
 
@@ -485,11 +517,15 @@ static bool may_write(struct order *x, const struct adapter_write *w)
         return deny(x, REASON(STALE_EPOCH), "the advice has changed meanwhile");
     if (now >= x->expires_boot_us)
         return deny(x, REASON(EXPIRED), "the advice has expired");
-    if (x->o.actionability != advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE || !mode_suffices(x, a->cluster_mode))
+    if (!ground_of(x, mode_now(a), &ground))
         return deny(x, REASON(MODE_TOO_LOW), "the cluster's mode does not allow it");
-    if (!w->before || !reconcile_consents(w->before->comment, reconcile_approved(&x->o)))
+    if (!w->before || !reconcile_allows(&x->o, w->before->comment))
         return deny(x, REASON(OPTED_OUT), "the job's comment does not ask for a restart");
-    r = may_chain(x, &w->before->job, &err);
+    if (ground != CEILING_UNAPPROVED && !reconcile_consents(w->before->comment, reconcile_approved(&x->o)))
+        ground = CEILING_UNAPPROVED; /* the job's comment asks for a person's word */
+    if (reconcile_preserves(&x->o) && !may_keep(x))
+        return deny(x, REASON(NOT_AUTHORIZED_BY_CLUSTER), "the site's ceiling does not allow to cancel, or to constrain and release");
+    r = may_chain(x, &w->before->job, ground, &err);
     if (r < 0)
         return deny(x, r == -ADV_RESOURCE_EXHAUSTED    ? REASON(BUDGET_EXHAUSTED)
                        : r == -ADV_PERMISSION_DENIED ? REASON(NOT_AUTHORIZED_BY_CLUSTER)
@@ -544,6 +580,12 @@ static int journal_hold(struct order *x, const char *comment, struct adv_err *er
 {
     struct journal_hold h = { .restarts = x->o.attempt.restart_count + 1, .first_submit_s = x->o.incarnation_unix,
                               .on_expiry = JOURNAL_RELEASE, .want = JOURNAL_WANTED, .mode = mode_told(x->a) };
+
+    if (reconcile_preserves(&x->o)) { /* who is not restarted in the end must not run again either */
+        h.kept = true;
+        h.on_expiry = JOURNAL_CANCEL;
+        h.want = JOURNAL_AWAITING;
+    }
 
     h.expires_wall_us = hold_until(x->a, x);
     (void) snprintf(h.job, sizeof(h.job), "%s", x->o.attempt.job_id);
@@ -808,9 +850,10 @@ static void put_right(struct order *x, const struct adapter_job *job)
     x->put_right = true;
     x->right_submit_s = job->submit_s;
     x->right_restarts = job->restart_count;
-    if (!h || h->on_expiry == JOURNAL_CANCEL)
+    if (!h || (h->on_expiry == JOURNAL_CANCEL && !h->kept))
         return;
     cancel = *h;
+    cancel.kept = false;
     cancel.on_expiry = JOURNAL_CANCEL;
     cancel.want = JOURNAL_OVER;
     if (journal_append_hold(x->a->journal, &cancel, &err) < 0)
@@ -995,6 +1038,7 @@ static void act(struct order *x, enum adapter_verb verb, const struct adapter_jo
     }
     if (d && !x->unwind && (verb == ADAPTER_VERB_RELEASE || verb == ADAPTER_VERB_CONSTRAIN))
         action.expect_comment = d->comment;
+    action.only_in_hold = verb == ADAPTER_VERB_CANCEL && x->unwind;
     if (verb == ADAPTER_VERB_PRESERVE)
         action.allowed_states = RECONCILE_CRASHED;
     if (verb == ADAPTER_VERB_CONSTRAIN) {
@@ -1124,6 +1168,19 @@ static void unwind_step(struct order *x, enum adapter_found found, const struct 
             x->done_us = adv_mono_us();
         return;
     }
+    if (h->kept) {
+        char now[JOURNAL_HASH_SIZE];
+        hold_comment_hash(d->comment, now);
+        if (!now[0] || strcmp(now, h->comment) != 0) { /* a person's sign: not to be cancelled under their hands */
+            adv_warn("advice", "a held job whose comment was changed is left as it is, for its owner to release or cancel",
+                     ADV_FS("job", h->job), ADV_FS("advice", h->advice), ADV_FS("tag", x->tag));
+            if (journal_append_hold_end(a->journal, h->job, &err) < 0)
+                wait_for_journal(x, err.msg);
+            else
+                x->done_us = adv_mono_us();
+            return;
+        }
+    }
     agent_look_at_ceiling(a);
     if (h->on_expiry == JOURNAL_CANCEL)
         act(x, ADAPTER_VERB_CANCEL, d);
@@ -1155,6 +1212,27 @@ static bool requeued_by_us(const struct order *x)
     return !tried && x->o.requeued_by_advice;
 }
 
+static bool made_requeueable(const struct order *x)
+{
+    const struct journal_step *s =
+        journal_find_step(x->a->journal, x->o.name, x->o.attempt.job_id, adapter_verb_name(ADAPTER_VERB_MAKE_REQUEUEABLE));
+
+    return s && s->done && strcmp(s->outcome.observed, adapter_observed_name(ADAPTER_OBSERVED_YES)) == 0;
+}
+
+/* A job that was kept is set in motion now: from here on its hold is like any other. */
+static int use_kept(struct agent *a, const struct order *x, const struct journal_hold *h, struct adv_err *err)
+{
+    struct journal_hold used = *h;
+
+    used.kept = false;
+    used.on_expiry = JOURNAL_RELEASE;
+    used.want = JOURNAL_WANTED;
+    used.mode = mode_told(a);
+    used.expires_wall_us = hold_until(a, x);
+    return journal_append_hold(a->journal, &used, err);
+}
+
 static void on_inspected(void *arg, enum adapter_found found, struct adapter_job_detail *d,
                          const struct adv_err *err)
 {
@@ -1181,7 +1259,7 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
         return;
     }
     const struct journal_hold *h = journal_find_hold(a->journal, x->o.attempt.job_id);
-    if (h && h->on_expiry == JOURNAL_CANCEL && found == ADAPTER_FOUND && d->job.held_by_requeue &&
+    if (h && h->on_expiry == JOURNAL_CANCEL && !h->kept && found == ADAPTER_FOUND && d->job.held_by_requeue &&
         is_held(x, h, &d->job)) {
         put_right(x, &d->job);
         (void) adapter_job_detail_free(d);
@@ -1193,6 +1271,7 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
         .job = found == ADAPTER_FOUND ? d : NULL,
         .first_submit_s = found == ADAPTER_FOUND ? agent_first_submit(a, &d->job) : 0,
         .requeued_by_us = requeued_by_us(x),
+        .made_requeueable = made_requeueable(x),
         .constrained = x->constrained,
         .ours_excluded = found == ADAPTER_FOUND && added_is_in(x, d->excluded_nodes),
     };
@@ -1216,8 +1295,21 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
             wait_for_journal(x, why.msg);
             break;
         }
+        if (h && h->kept && !reconcile_preserves(&x->o) && is_held(x, h, &d->job) && use_kept(a, x, h, &why) < 0) {
+            wait_for_journal(x, why.msg);
+            break;
+        }
         x->without_ours = n.without_ours;
         act(x, n.verb, d);
+        break;
+    case RECONCILE_KEEP:
+        if (!h && journal_hold(x, d->comment, &why) < 0) { /* taken over */
+            wait_for_journal(x, why.msg);
+            break;
+        }
+        tell(x, advisor_v1_Disposition_DISPOSITION_PENDING,
+             x->o.actionability == advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE ? n.why : REASON(MODE_TOO_LOW), n.text);
+        x->due_us = adv_mono_us() + a->cfg->poll_ms * 1000; /* the poll sees what people do, and wakes us */
         break;
     case RECONCILE_END:
         if (n.disposition == advisor_v1_Disposition_DISPOSITION_PENDING) {
@@ -1259,7 +1351,8 @@ static void run(struct order *x)
             }
             return;
         }
-        if (!mode_suffices(x, mode_now(a))) {
+        enum ceiling_ground ground;
+        if (!ground_of(x, mode_now(a), &ground)) {
             tell(x, advisor_v1_Disposition_DISPOSITION_PENDING, REASON(MODE_TOO_LOW),
                  "the cluster's mode or the site's ceiling does not allow it");
             x->due_us = adv_mono_us() + LATER_US;

@@ -7,6 +7,8 @@
 #include "common/jobcomment.h"
 
 #define W(t)             ((struct reconcile_next) { .what = RECONCILE_WAIT, .text = (t) })
+#define KEEP             ((struct reconcile_next) { .what = RECONCILE_KEEP, .text = "the job waits in our hold", \
+                                                   .why = advisor_v1_DispositionReason_DISPOSITION_REASON_DESIRED_STATE_OBSERVED })
 #define STEP(v)          ((struct reconcile_next) { .what = RECONCILE_STEP, .verb = ADAPTER_VERB_##v })
 #define END(d, r, t)                                                       \
     ((struct reconcile_next) { .what = RECONCILE_END,                      \
@@ -25,6 +27,50 @@ bool reconcile_consents(const char *comment, bool approved)
 
     adv_jobcomment_parse(comment, &c);
     return c.mode == ADV_JOBCOMMENT_ACT || (approved && c.mode == ADV_JOBCOMMENT_APPROVE);
+}
+
+bool reconcile_preserves(const advisor_v1_AdviceOrder *o)
+{
+    return o->desired_state == advisor_v1_DesiredState_DESIRED_STATE_PRESERVED ||
+           (o->preserve && o->desired_state == advisor_v1_DesiredState_DESIRED_STATE_RESTARTED &&
+            o->actionability == advisor_v1_Actionability_ACTIONABILITY_NEEDS_APPROVAL);
+}
+
+bool reconcile_allows(const advisor_v1_AdviceOrder *o, const char *comment)
+{
+    struct adv_jobcomment c;
+
+    if (reconcile_consents(comment, reconcile_approved(o) || reconcile_preserves(o))) {
+        adv_jobcomment_parse(comment, &c);
+        return o->desired_state != advisor_v1_DesiredState_DESIRED_STATE_REQUEUEABLE ||
+               c.make_requeueable != ADV_JOBCOMMENT_REQUEUE_NO;
+    }
+    return false;
+}
+
+static struct reconcile_next on_requeueable(const struct reconcile_view *v)
+{
+    const struct adapter_job *j = &v->job->job;
+
+    if (v->order->submit_unix && j->submit_s != v->order->submit_unix)
+        return END(ABANDONED, JOB_ID_REUSED, "the id belongs to another job now");
+    if (j->requeueable)
+        return v->made_requeueable ? END(CONVERGED, DESIRED_STATE_OBSERVED, "the job can be requeued")
+                                   : END(CONVERGED, ALREADY_SATISFIED, "the job could be requeued already");
+    if (v->made_requeueable)
+        return END(ABANDONED, CONFLICTING_USER_ACTION, "somebody has switched requeueing off again");
+    switch (j->state) {
+    case ADAPTER_JOB_CONFIGURING:
+    case ADAPTER_JOB_RUNNING:
+    case ADAPTER_JOB_SUSPENDED:
+    case ADAPTER_JOB_STOPPED:
+        if (!j->completing)
+            return STEP(MAKE_REQUEUEABLE);
+        break;
+    default:
+        break;
+    }
+    return END(ABANDONED, NOT_REQUEUEABLE, "the attempt has ended before it could be made requeueable");
 }
 
 /* The attempt that the advice speaks of is the newest. */
@@ -46,6 +92,10 @@ static struct reconcile_next on_attempt(const struct reconcile_view *v)
     case ADAPTER_JOB_RUNNING:
     case ADAPTER_JOB_SUSPENDED:
     case ADAPTER_JOB_STOPPED:
+        if (reconcile_preserves(v->order))
+            return v->order->actionability == advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE
+                       ? END(ABANDONED, CONSTRAINT_UNSATISFIABLE, "the attempt has not ended")
+                       : END(PENDING, MODE_TOO_LOW, "the advice is not to be carried out yet");
         return v->order->may_interrupt ? STEP(INTERRUPT) : W("still running");
     case ADAPTER_JOB_COMPLETED:
         return END(ABANDONED, ALREADY_SATISFIED, "the job has completed");
@@ -79,10 +129,16 @@ static struct reconcile_next on_successor(const struct reconcile_view *v)
             next.without_ours = true;
             return v->ours_excluded ? next : reconcile_without_ours();
         }
+        if (!j->held && reconcile_preserves(v->order))
+            return END(ABANDONED, CONFLICTING_USER_ACTION, "somebody has released the job");
         if (!j->held)
             return END(CONVERGED, DESIRED_STATE_OBSERVED, "the successor waits for its nodes");
         if (!j->held_by_requeue)
             return END(ABANDONED, CONFLICTING_USER_ACTION, "somebody else holds the job now");
+        if (reconcile_preserves(v->order) && v->comment_changed)
+            return END(ABANDONED, CONFLICTING_USER_ACTION, "the job's comment was changed while it was held");
+        if (reconcile_preserves(v->order))
+            return KEEP;
         if (!v->constrained)
             return STEP(CONSTRAIN);
         return STEP(RELEASE);
@@ -92,6 +148,8 @@ static struct reconcile_next on_successor(const struct reconcile_view *v)
     case ADAPTER_JOB_SPECIAL_EXIT:
         return W("not settled");
     default:
+        if (reconcile_preserves(v->order))
+            return END(ABANDONED, CONFLICTING_USER_ACTION, "somebody has released the job");
         return END(CONVERGED, DESIRED_STATE_OBSERVED, "the successor was started");
     }
 }
@@ -106,13 +164,16 @@ struct reconcile_next reconcile_next(const struct reconcile_view *v)
     case advisor_v1_DesiredState_DESIRED_STATE_NO_ACTION:
         return END(CONVERGED, ALREADY_SATISFIED, "nothing is to be done");
     case advisor_v1_DesiredState_DESIRED_STATE_RESTARTED:
+    case advisor_v1_DesiredState_DESIRED_STATE_REQUEUEABLE:
+    case advisor_v1_DesiredState_DESIRED_STATE_PRESERVED:
         break;
     default:
         return END(ABANDONED, UNSUPPORTED_BY_AGENT, "this agent does not know the desired state");
     }
     if (o->required_features_count > 0) /* none are known */
         return END(ABANDONED, UNSUPPORTED_BY_AGENT, "the advice needs a feature this agent lacks");
-    if (o->actionability != advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE)
+    if (o->actionability != advisor_v1_Actionability_ACTIONABILITY_ACTIONABLE &&
+        !(o->actionability == advisor_v1_Actionability_ACTIONABILITY_NEEDS_APPROVAL && reconcile_preserves(o)))
         return END(PENDING, MODE_TOO_LOW, "the advice is not to be carried out yet");
     if (v->found == ADAPTER_FOUND_GONE)
         return END(ABANDONED, JOB_GONE, "the scheduler no longer knows the job");
@@ -122,11 +183,15 @@ struct reconcile_next reconcile_next(const struct reconcile_view *v)
         return END(PENDING, NOT_AUTHORIZED_BY_CLUSTER, "which job the id means is not confirmed");
     if (o->incarnation_unix != v->first_submit_s || v->job->job.restart_count < n)
         return END(ABANDONED, JOB_ID_REUSED, "the id belongs to another job now");
-    if (v->job->job.restart_count > n + 1)
+    if (v->job->job.restart_count > n + 1 ||
+        (v->job->job.restart_count > n && o->desired_state == advisor_v1_DesiredState_DESIRED_STATE_REQUEUEABLE))
         return END(SUPERSEDED, ATTEMPT_SUPERSEDED, "the job has been restarted since");
-    next = v->job->job.restart_count == n ? on_attempt(v) : on_successor(v);
+    if (o->desired_state == advisor_v1_DesiredState_DESIRED_STATE_REQUEUEABLE)
+        next = on_requeueable(v);
+    else
+        next = v->job->job.restart_count == n ? on_attempt(v) : on_successor(v);
     /* What has ended needs no consent any more. */
-    if (next.what != RECONCILE_END && !reconcile_consents(v->job->comment, reconcile_approved(o)))
+    if (next.what != RECONCILE_END && !reconcile_allows(o, v->job->comment))
         return END(ABANDONED, OPTED_OUT, "the job's comment does not ask for a restart");
     if (next.what == RECONCILE_STEP && v->comment_changed)
         return END(ABANDONED, CONFLICTING_USER_ACTION, "the job's comment was changed while it was held");

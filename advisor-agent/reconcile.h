@@ -12,6 +12,7 @@
 enum reconcile_what {
     RECONCILE_WAIT, /* look again soon */
     RECONCILE_STEP, /* do `verb` */
+    RECONCILE_KEEP, /* the job waits in our hold and is to stay there: report `why` as pending, look again later */
     RECONCILE_END,  /* report `disposition` and `why` */
 };
 
@@ -33,6 +34,7 @@ struct reconcile_view {
     bool constrained;                     /* this generation's constraints are in place */
     bool ours_excluded;                   /* nodes that we added are in the job's list */
     bool comment_changed;                 /* since we held the job */
+    bool made_requeueable;                /* our journal has it done under this advice */
 };
 
 /* An order for a crash: a job that ran out of its time limit would do so again. */
@@ -49,6 +51,13 @@ struct reconcile_next reconcile_without_ours(void);
 
 /* A person approved the generation that the order has now. */
 bool reconcile_approved(const advisor_v1_AdviceOrder *o);
+
+/* The job is to wait in our hold, whatever becomes of it later. */
+bool reconcile_preserves(const advisor_v1_AdviceOrder *o);
+
+/* Does the job's comment, as it is now, leave room for the order's verb: for a restart reconcile_consents(); that it is kept in
+ * a hold: a comment that asks for approval will do; to be made requeueable: unless it forbids just that. */
+bool reconcile_allows(const advisor_v1_AdviceOrder *o, const char *comment);
 
 /* Does the job's own comment say, as it is now, that it may be restarted? Less than that (nothing said,
  * not understood, a lower mode, no restarts) is no consent: nothing is guessed. @approved: a comment that

@@ -50,7 +50,8 @@ static void copy_word(struct adv_jobcomment *ret, const json_t *obj, const char 
 
 static void parse_advisor(struct adv_jobcomment *ret, const json_t *obj)
 {
-    static const char *const known[] = { "mode", "policy", "max_restarts", "workflow", "progress" };
+    static const char *const known[] = { "mode", "policy", "max_restarts", "workflow", "progress",
+                                         "make_requeueable" };
     const char *key, *s;
     json_t *value;
     int64_t n;
@@ -62,11 +63,17 @@ static void parse_advisor(struct adv_jobcomment *ret, const json_t *obj)
         while (i < ADV_ARRAY_LEN(known) && !adv_streq(key, known[i]))
             i++;
         if (i == ADV_ARRAY_LEN(known))
-            comment_error(ret, "comment: advisor.%.40s: not a known key (mode, policy, max_restarts, workflow, progress)", key);
+            comment_error(ret, "comment: advisor.%.40s: not a known key (mode, policy, max_restarts, workflow, progress, "
+                               "make_requeueable)", key);
     }
     copy_word(ret, obj, "policy", ret->policy, sizeof(ret->policy));
     copy_word(ret, obj, "workflow", ret->workflow, sizeof(ret->workflow));
     copy_word(ret, obj, "progress", ret->progress, sizeof(ret->progress));
+    value = json_object_get(obj, "make_requeueable");
+    if (value && !json_is_boolean(value))
+        comment_error(ret, "comment: advisor.make_requeueable: expected true or false");
+    else if (value)
+        ret->make_requeueable = json_is_true(value) ? ADV_JOBCOMMENT_REQUEUE_YES : ADV_JOBCOMMENT_REQUEUE_NO;
     r = adv_json_get_i64(obj, "max_restarts", 0, 1000, &n, NULL);
     if (r == 0)
         ret->max_restarts = (uint32_t) n;

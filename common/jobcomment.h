@@ -20,8 +20,16 @@ enum adv_jobcomment_mode {
     ADV_JOBCOMMENT_ACT = 4,
 };
 
+/* May a job that was submitted with requeueing switched off be made requeueable while it runs? */
+enum adv_jobcomment_requeue {
+    ADV_JOBCOMMENT_REQUEUE_UNSAID = 0, /* what was submitted stands, unless the site has it otherwise */
+    ADV_JOBCOMMENT_REQUEUE_YES = 1,
+    ADV_JOBCOMMENT_REQUEUE_NO = 2, /* never, whatever the site has */
+};
+
 struct adv_jobcomment {
     enum adv_jobcomment_mode mode;
+    enum adv_jobcomment_requeue make_requeueable;
     char policy[64];
     char workflow[257];
     char progress[201]; /* a pattern of its own progress line; not looked into here */

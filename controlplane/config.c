@@ -6,6 +6,7 @@
 #include "controlplane/rpc/rpc.h"
 
 static const char *const log_formats[] = { "text", "json", NULL };
+static const char *const make_requeueable[] = { "asked", "opted_in", NULL };
 static const char *const log_levels[] = { "debug", "info", "warn", "error", NULL };
 
 #define S struct advisord_config
@@ -94,6 +95,9 @@ static const struct adv_config_row rows[] = {
                    "Attempts in a row without a new checkpoint that end the restarts."),
     ADV_CONFIG_INT(S, exclude_max_percent, "decide.exclude_max_percent", "percent", 0, 100, "25", RESTART,
                    "Most nodes of a cluster that one advice may exclude; one node always may be."),
+    ADV_CONFIG_ENUM(S, make_requeueable, "decide.make_requeueable", make_requeueable, "asked", RESTART,
+                    "Jobs that were submitted with requeueing switched off and are made requeueable while they run: those whose "
+                    "comment asks for it, or all that opt in and do not forbid it (opted_in; for sites with JobRequeue=0)."),
     ADV_CONFIG_BOOL(S, restart_stragglers, "restart.stragglers", "false", RESTART,
                     "An attempt that stays slow is restarted where that pays for certain: docs/detection.md."),
     ADV_CONFIG_LIST(S, trusted_reporters, "decide.trusted_reporters", "", RESTART,

@@ -7,6 +7,8 @@
 
 #include "common/config.h"
 
+enum daemon_make_requeueable { DAEMON_MAKE_REQUEUEABLE_ASKED, DAEMON_MAKE_REQUEUEABLE_OPTED_IN };
+
 struct advisord_config {
     struct adv_config_list listen;
     bool insecure;
@@ -51,6 +53,7 @@ struct advisord_config {
     int64_t max_restarts_limit;
     int64_t no_checkpoint_limit;
     int64_t exclude_max_percent;
+    int make_requeueable; /* enum daemon_make_requeueable */
     bool restart_stragglers;
     struct adv_config_list trusted_reporters;
     const char *attribution_target;

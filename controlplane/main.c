@@ -270,6 +270,7 @@ static void fleet_config_of(const struct advisord_config *c, struct fleet_config
         ret->policy.attribution_slow_us = c->attribution_slow_ms * 1000;
         ret->policy.attribution_min_percent = (uint32_t) c->attribution_confidence;
     }
+    ret->policy.make_requeueable_opted_in = c->make_requeueable == DAEMON_MAKE_REQUEUEABLE_OPTED_IN;
     ret->policy.restart_stragglers = c->restart_stragglers;
     if (policy_trust(&ret->policy, (const char *const *) c->trusted_reporters.items, c->trusted_reporters.n, NULL) < 0)
         ret->policy.trusted_reporters[0] = '\0'; /* never: it was checked with the configuration */

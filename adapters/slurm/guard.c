@@ -172,6 +172,13 @@ static enum adapter_reason guard_our_hold(const struct adapter_action *act, cons
     return ADAPTER_REASON_ALREADY_SATISFIED;
 }
 
+static enum adapter_reason guard_only_in_hold(const struct adapter_action *act, const struct adapter_job_detail *d)
+{
+    return !act->only_in_hold || d->job.held_by_requeue || d->job.state == ADAPTER_JOB_CANCELLED
+               ? ADAPTER_REASON_OK
+               : ADAPTER_REASON_CONFLICT_USER_ACTION;
+}
+
 /* The one sign an owner can give on a job held by us that is sure to be seen. */
 static enum adapter_reason guard_comment(const struct adapter_action *act, const struct adapter_job_detail *d)
 {
@@ -196,6 +203,7 @@ static const struct {
     { "requeueable", V(PRESERVE) | V(INTERRUPT), guard_requeueable },
     { "not_yet", V(MAKE_REQUEUEABLE), guard_not_yet },
     { "comment", V(RELEASE) | V(CONSTRAIN), guard_comment },
+    { "only_in_hold", V(CANCEL), guard_only_in_hold },
     { "our_hold", V(RELEASE) | V(CONSTRAIN), guard_our_hold },
 };
 

@@ -2,6 +2,7 @@
 /* Agents: who holds the lease of a cluster, what the site allows, and what became of advice and actions. */
 
 #include "controlplane/domain/internal.h"
+#include "controlplane/domain/keep.h"
 
 #include <utlist.h>
 
@@ -70,16 +71,18 @@ static void grant(struct fleet *f, struct intents *in, struct cluster *c, const 
     fleet_touch_cluster(in, c);
 }
 
-static void take_ceiling(struct intents *in, struct cluster *c, enum adv_mode mode, const char *why,
-                         const struct event *ev)
+static void take_ceiling(struct fleet *f, struct intents *in, struct cluster *c, enum adv_mode mode, const char *why,
+                         bool preserve_in_approve, const struct event *ev)
 {
-    bool ch = c->ceiling != mode;
+    bool ch = c->ceiling != mode || c->preserve_in_approve != preserve_in_approve;
 
     c->ceiling = mode;
+    c->preserve_in_approve = preserve_in_approve;
     ch |= str_set(in, &c->ceiling_reason, why);
     if (ch) {
         fleet_touch_cluster(in, c);
         fleet_cluster_lower(in, c, ev);
+        fleet_want_requeueable_all(f, in, c, ev);
     }
 }
 
@@ -153,7 +156,8 @@ void fleet_apply_hello(struct fleet *f, struct intents *in, struct cluster *c, s
     c->digest_ok = resumed; /* equal digests: equal states, even if this process only read its own from the store */
     if (resumed)
         fleet_agent_back(f, c, ev);
-    take_ceiling(in, c, ev->u.hello.ceiling, ev->u.hello.ceiling_reason, ev);
+    take_ceiling(f, in, c, ev->u.hello.ceiling, ev->u.hello.ceiling_reason, ev->u.hello.preserve_in_approve, ev);
+    c->forget_after_s = ev->u.hello.forget_after_s;
     fleet_audit(in, c, ev, 0, "agent.connected", cluster_resource_name(c, name), "epoch %llu.%llu, journal %.64s%s",
           (unsigned long long) c->epoch.term, (unsigned long long) c->epoch.counter, str_or(ev->u.hello.journal_id),
           resumed ? ", state resumed" : "");
@@ -202,12 +206,12 @@ void fleet_tell_lost(struct fleet *f, struct intents *in, struct cluster *c, con
                 "the control plane that it was connected to is gone");
 }
 
-void fleet_apply_report(struct intents *in, struct cluster *c, const struct event *ev)
+void fleet_apply_report(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev)
 {
     if (!adv_streq(str_or(c->holder_instance), str_or(ev->u.report.instance_id)))
         return;
     if (ev->u.report.ceiling != MODE_UNSET)
-        take_ceiling(in, c, ev->u.report.ceiling, ev->u.report.ceiling_reason, ev);
+        take_ceiling(f, in, c, ev->u.report.ceiling, ev->u.report.ceiling_reason, ev->u.report.preserve_in_approve, ev);
     if (ev->u.report.scheduler_unavailable && c->agent_state == AGENT_CONNECTED)
         fleet_set_agent_state(in, c, AGENT_SCHEDULER_UNAVAILABLE, ev);
     else if (!ev->u.report.scheduler_unavailable && c->agent_state == AGENT_SCHEDULER_UNAVAILABLE)
@@ -231,7 +235,8 @@ void fleet_apply_take(struct fleet *f, struct intents *in, struct cluster *c, st
         take_facts(in, c, ev->u.take.journal_persistent, ev->u.take.agent_version, ev->u.take.scheduler);
         c->digest_ok = false;
         fleet_set_agent_state(in, c, AGENT_RESYNCING, ev);
-        take_ceiling(in, c, ev->u.take.ceiling, ev->u.take.ceiling_reason, ev);
+        take_ceiling(f, in, c, ev->u.take.ceiling, ev->u.take.ceiling_reason, ev->u.take.preserve_in_approve, ev);
+        c->forget_after_s = ev->u.take.forget_after_s;
         fleet_audit(in, c, ev, 0, "agent.takeover", cluster_resource_name(c, name), "epoch %llu.%llu, journal %.64s",
               (unsigned long long) c->epoch.term, (unsigned long long) c->epoch.counter, str_or(ev->u.take.journal_id));
     }
@@ -286,6 +291,12 @@ int fleet_apply_status(struct fleet *f, struct intents *in, struct cluster *c, c
         ev->u.status.reason > REASON_LAST_)
         return adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "STATUS_MALFORMED", "advice %.200s: unknown disposition %d",
                                   ev->u.status.advice_name, (int) ev->u.status.disposition);
+    if (ad->disposition == DISPOSITION_SUPERSEDED && ev->u.status.disposition == DISPOSITION_PENDING) {
+        fleet_advice_close(ad); /* the agent waits for nothing that can still come */
+        ad->observed_generation = ad->generation;
+        fleet_touch_advice(in, ad);
+        return 0;
+    }
     if (ad->observed_generation == ad->generation && ad->disposition == ev->u.status.disposition &&
         ad->disposition_reason == ev->u.status.reason && adv_streq(str_or(ad->status_detail), str_or(ev->u.status.detail)))
         return 0;
@@ -296,7 +307,7 @@ int fleet_apply_status(struct fleet *f, struct intents *in, struct cluster *c, c
     (void) str_set(in, &ad->status_detail, ev->u.status.detail);
     if (ad->disposition != DISPOSITION_PENDING)
         fleet_advice_close(ad);
-    if (ad->disposition == DISPOSITION_CONVERGED && !ad->attempt->ms.converged_us) {
+    if (ad->disposition == DISPOSITION_CONVERGED && !ad->attempt->ms.converged_us && attempt_judged(ad->attempt)) {
         ad->attempt->ms.converged_us = ev->now_us;
         fleet_touch_attempt(in, ad->attempt);
     }
@@ -358,7 +369,7 @@ int fleet_apply_action(struct fleet *f, struct intents *in, struct cluster *c, c
         ac->outcome_us = ev->now_us;
         (void) str_set(in, &ac->reason, ev->u.action.reason);
         (void) str_set(in, &ac->detail, ev->u.action.detail);
-        if (ac->command == COMMAND_ACCEPTED && !a->ms.first_command_us) {
+        if (ac->command == COMMAND_ACCEPTED && !a->ms.first_command_us && ac->verb != VERB_MAKE_REQUEUEABLE) {
             a->ms.first_command_us = ev->now_us;
             fleet_touch_attempt(in, a);
         }

@@ -10,6 +10,7 @@
  * (nodefault.h): it may name nodes that a restart, which is due anyway, leaves out. It never makes a restart of anything. */
 
 #include "controlplane/domain/internal.h"
+#include "controlplane/domain/keep.h"
 #include "controlplane/domain/nodefault.h"
 
 #include <stdio.h>
@@ -33,7 +34,7 @@ void fleet_ask(struct fleet *f, struct intents *in, struct attempt *a, const str
 {
     const struct policy *p = &f->cfg.policy;
 
-    if (a->attribution_us || a->advice || (!p->attribution_fast_us && !p->attribution_slow_us) || !answer_could_matter(a))
+    if (a->attribution_us || attempt_judged(a) || (!p->attribution_fast_us && !p->attribution_slow_us) || !answer_could_matter(a))
         return;
     a->attribution_us = ev->now_us;
     a->attribution_mono_us = ev->mono_us;
@@ -183,7 +184,7 @@ int fleet_apply_attribution(struct fleet *f, struct intents *in, struct cluster 
     fleet_touch_attempt(in, a);
     fleet_audit(in, c, ev, 0, kept ? "attribution.answer" : "attribution.none", attempt_resource_name(a, name),
                 "%s: %zu kept%s%s", fast ? "fast" : "slow", kept, note.len ? ", " : "", note.len ? note.data : "");
-    if (job_state_failed(a->state) && fleet_is_last(a) && (a->judge_at_us || kept))
+    if (job_state_failed(a->state) && attempt_stands(a) && (a->judge_at_us || kept))
         fleet_judge_by(f, a, ev->now_us);
     return 0;
 }

@@ -4,6 +4,7 @@
 
 #include "controlplane/domain/decide.h"
 #include "controlplane/domain/entries.h"
+#include "controlplane/domain/keep.h"
 #include "controlplane/domain/nodefault.h"
 #include "controlplane/domain/pulse.h"
 
@@ -395,9 +396,11 @@ static bool restart_allowed(struct decision *d, const struct attempt *a, const s
         return false;
     }
     if (!j->requeueable && job_state_terminal(a->state)) {
-        reason(d, "not_requeueable", NULL, "The job was submitted with requeueing switched off, which cannot be changed "
-                                           "once it ended.");
-        summary(d, "Left as it is: it was submitted with requeueing switched off.");
+        char why[WHY_NOT_REQUEUEABLE_MAX];
+        why_not_requeueable(a, p, why);
+        reason(d, "not_requeueable", NULL, "The job was submitted with requeueing switched off (--no-requeue, or the cluster's "
+                                           "JobRequeue=0), which cannot be changed once it ended; %s.", why);
+        summary(d, "Left as it is: it was submitted with requeueing switched off, and %s.", why);
         return false;
     }
     if (done >= limit) {

@@ -25,6 +25,7 @@
  *  running            slow for 30 min, and a restart pays        RESTARTED   (may_interrupt; restart.stragglers), once
  *  running            the same, and others are slow, too         NO_ACTION   a cause that they share is likelier
  *  running            none (withdrawn by progress)               NO_ACTION   at once
+ *  failed             undecided at a third of the time that the scheduler keeps it: keep.h
  * Evidence about nodes changes which nodes are left out, how long is waited, and whether an end that nothing else explains is known;
  * where the log names nodes itself it is told beside them. It never changes what is not retryable, was wanted, or was finished.
  * Nodes that people exclude (exclusions) are left out by every RESTARTED besides those that the evidence blames.

@@ -13,6 +13,7 @@
  *  - statuses count only for the current generation and epoch. */
 
 #include "controlplane/domain/internal.h"
+#include "controlplane/domain/keep.h"
 
 #include <utlist.h>
 
@@ -131,7 +132,7 @@ static int apply_create(struct fleet *f, struct intents *in, struct event *ev, s
     return 0;
 }
 
-static int apply_mode(struct intents *in, struct cluster *c, const struct event *ev, struct adv_err *err)
+static int apply_mode(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev, struct adv_err *err)
 {
     enum adv_mode was = c->mode;
     char name[RESOURCE_NAME_MAX];
@@ -153,6 +154,7 @@ static int apply_mode(struct intents *in, struct cluster *c, const struct event 
           was == c->mode ? "" : " -> ", mode_name(c->mode), was == c->mode ? ", as before" : "",
           ev->u.set_mode.reason && *ev->u.set_mode.reason ? ": " : "", str_or(ev->u.set_mode.reason));
     fleet_cluster_lower(in, c, ev);
+    fleet_want_requeueable_all(f, in, c, ev);
     return 0;
 }
 
@@ -224,7 +226,7 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
         r = apply_create(f, in, ev, err);
         break;
     case EV_SET_MODE:
-        r = apply_mode(in, c, ev, err);
+        r = apply_mode(f, in, c, ev, err);
         break;
     case EV_AGENT_HELLO:
         r = fleet_check_cert(c, str_or(ev->u.hello.serial), ev->u.hello.issued_s, err);
@@ -235,7 +237,7 @@ int fleet_apply(struct fleet *f, struct event *ev, struct intents *in, struct ad
         fleet_apply_gone(in, c, ev);
         break;
     case EV_AGENT_REPORT:
-        fleet_apply_report(in, c, ev);
+        fleet_apply_report(f, in, c, ev);
         break;
     case EV_LEASE_TAKE:
         fleet_apply_take(f, in, c, ev);

@@ -189,6 +189,8 @@ struct event {
             const char *scheduler;
             enum adv_mode ceiling;
             const char *ceiling_reason;
+            bool preserve_in_approve;
+            uint32_t forget_after_s; /* 0: not known */
             bool resume;
             struct epoch resume_epoch;
             uint64_t resume_digest;
@@ -228,6 +230,7 @@ struct event {
             const char *instance_id;
             enum adv_mode ceiling;
             const char *ceiling_reason;
+            bool preserve_in_approve; /* counts where the ceiling is told */
             bool scheduler_unavailable;
             bool mode_confirmed; /* the agent has heard of the current mode */
             int64_t clock_skew_s; /* see struct cluster */
@@ -241,6 +244,8 @@ struct event {
             const char *scheduler;
             enum adv_mode ceiling;
             const char *ceiling_reason;
+            bool preserve_in_approve;
+            uint32_t forget_after_s;
             bool ret_granted;
             struct epoch ret_epoch;
         } take;

@@ -62,6 +62,8 @@ void fleet_withdraw_all(struct intents *in, struct attempt *a, const struct even
 /* @in is NULL while loading. */
 bool fleet_make_room(struct intents *in, struct attempt *a, const struct anomaly *candidate);
 struct anomaly *fleet_anomaly_add(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
+/* Makes @d the attempt's advice, as a new generation if it orders something else. */
+void fleet_put_advice(struct fleet *f, struct intents *in, struct attempt *a, struct decision *d, const struct event *ev);
 void fleet_decide_and_put(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
 /* Advice to interrupt a running attempt falls with its reason: to be called after whatever may have taken that away. */
 void fleet_spare(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev);
@@ -129,7 +131,7 @@ void fleet_apply_hello(struct fleet *f, struct intents *in, struct cluster *c, s
 void fleet_apply_gone(struct intents *in, struct cluster *c, const struct event *ev);
 /* Of a cluster that was taken over: its agent was connected to somebody else, who is gone. */
 void fleet_tell_lost(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev);
-void fleet_apply_report(struct intents *in, struct cluster *c, const struct event *ev);
+void fleet_apply_report(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev);
 void fleet_apply_take(struct fleet *f, struct intents *in, struct cluster *c, struct event *ev);
 int fleet_apply_status(struct fleet *f, struct intents *in, struct cluster *c, const struct event *ev,
                        struct adv_err *err);

@@ -3,6 +3,7 @@
  * attempt's one advice. Everything that waits has one number, `judge_at_us`; EV_TICK looks at it. */
 
 #include "controlplane/domain/internal.h"
+#include "controlplane/domain/keep.h"
 #include "controlplane/domain/nodefault.h"
 
 #include <stdio.h>
@@ -146,9 +147,11 @@ void fleet_advice_lower(struct intents *in, struct advice *ad, const struct even
     char *why[POLICY_MAX_MODE_REASONS], name[RESOURCE_NAME_MAX];
     size_t n = 0;
     enum adv_mode m = policy_job_consent(ad->attempt->job, why, &n);
-    enum actionability to = m == MODE_ACT || (m == MODE_APPROVE && advice_approved(ad)) ? ACTION_ACTIONABLE :
-                            m == MODE_APPROVE                                           ? ACTION_NEEDS_APPROVAL :
-                                                                                          ACTION_SHADOW;
+    bool asked = m == MODE_APPROVE && attempt_judged(ad->attempt), /* of the others a person is asked nothing */
+        kept = m == MODE_APPROVE && ad->desired == DESIRED_PRESERVED && ad->attempt->job->cluster->preserve_in_approve;
+    enum actionability to = m == MODE_ACT || kept || (asked && advice_approved(ad)) ? ACTION_ACTIONABLE :
+                            asked                                                   ? ACTION_NEEDS_APPROVAL :
+                                                                                      ACTION_SHADOW;
 
     if (to < ad->actionability && ad->disposition == DISPOSITION_PENDING) {
         ad->actionability = to;
@@ -378,17 +381,17 @@ void fleet_spare(struct fleet *f, struct intents *in, struct attempt *a, const s
         fleet_decide_and_put(f, in, a, ev);
 }
 
-static void put_advice(struct fleet *f, struct intents *in, struct attempt *a, struct decision *d,
-                       const struct event *ev)
+void fleet_put_advice(struct fleet *f, struct intents *in, struct attempt *a, struct decision *d, const struct event *ev)
 {
     struct advice *ad = a->advice;
     char uid[32], name[RESOURCE_NAME_MAX];
     bool fresh = false;
 
     if (ad && (ad->disposition == DISPOSITION_CONVERGED || ad->disposition == DISPOSITION_SUPERSEDED) &&
-        ad->desired != DESIRED_NO_ACTION)
+        ad->desired != DESIRED_NO_ACTION && attempt_judged(a))
         return; /* done and past: later evidence changes no history */
-    if (ad && ad->desired == DESIRED_RESTARTED && attempt_requeue_recorded(a) && !spares(a, d, ev->now_us)) {
+    if (ad && ad->desired == DESIRED_RESTARTED && attempt_requeue_recorded(a) && !spares(a, d, ev->now_us) &&
+        !(ad->preserve && advice_awaits_approval(ad))) {
         return; /* the attempt is being replaced already: evidence that comes now changes no order */
     }
     if (ad && same_orders(ad, d)) {
@@ -410,9 +413,11 @@ static void put_advice(struct fleet *f, struct intents *in, struct attempt *a, s
         fresh = true;
     }
     ad->generation++;
-    ad->desired = d->desired;
-    if (fresh || d->actionability < ad->actionability)
+    if (fresh || d->actionability < ad->actionability || ad->desired == DESIRED_REQUEUEABLE)
         ad->actionability = d->actionability; /* consent never rises for advice that exists */
+    ad->preserve = d->desired == DESIRED_RESTARTED && ad->actionability == ACTION_NEEDS_APPROVAL &&
+                   (ad->preserve || ad->desired == DESIRED_PRESERVED);
+    ad->desired = d->desired;
     ad->may_interrupt = d->may_interrupt;
     ad->valid_for_ms = f->cfg.policy.valid_for_ms;
     fleet_str_take(&ad->exclude_nodes, ADV_STEAL(d->exclude_nodes));
@@ -431,12 +436,14 @@ static void put_advice(struct fleet *f, struct intents *in, struct attempt *a, s
         ad->disposition_reason = ad->actionability == ACTION_ACTIONABLE                ? REASON_UNSET :
                                  a->job->cluster->maintenance_until_us ? REASON_MAINTENANCE :
                                                                          REASON_MODE_TOO_LOW;
-        if (ad->actionability == ACTION_ACTIONABLE)
+        if (ad->actionability == ACTION_ACTIONABLE || ad->preserve)
             fleet_advice_open(ad);
+        else if (ad->open)
+            ad->order_rev = 0; /* what it was kept for is not wanted any more */
     }
     if (advice_awaits_approval(ad))
         fleet_judge_by(f, a, fleet_approval_until(ad));
-    if (!a->ms.advised_us) {
+    if (!a->ms.advised_us && attempt_judged(a)) {
         a->ms.advised_us = ev->now_us;
         fleet_touch_attempt(in, a);
     }
@@ -456,10 +463,10 @@ void fleet_decide_and_put(struct fleet *f, struct intents *in, struct attempt *a
         in->oom = true;
     else if (d.not_before_us > ev->now_us)
         fleet_judge_at(f, a, d.not_before_us);
-    else if (!a->advice && d.desired == DESIRED_RESTARTED && !d.node_named && fleet_ask_left_us(f, a, ev) > 0)
+    else if (!attempt_judged(a) && d.desired == DESIRED_RESTARTED && !d.node_named && fleet_ask_left_us(f, a, ev) > 0)
         fleet_judge_at(f, a, ev->now_us + fleet_ask_left_us(f, a, ev));
     else
-        put_advice(f, in, a, &d, ev);
+        fleet_put_advice(f, in, a, &d, ev);
     decision_done(&d);
 }
 
@@ -553,7 +560,7 @@ static void judge(struct fleet *f, struct intents *in, struct attempt *a, const 
 {
     struct cluster *c = a->job->cluster;
 
-    if (fleet_switched_off(a->job) || !fleet_is_last(a) || (a->job->gone && !job_state_terminal(a->state)) || a->history)
+    if (fleet_switched_off(a->job) || !attempt_stands(a) || (a->job->gone && !job_state_terminal(a->state)) || a->history)
         return;
     if (c->agent_state != AGENT_CONNECTED || !c->digest_ok) {
         fleet_judge_at(f, a, ev->now_us + POSTPONE_US);
@@ -584,6 +591,7 @@ void fleet_judge(struct fleet *f, struct intents *in, struct attempt *a, const s
         fleet_approval_expire(in, a->advice, ev);
     else
         judge(f, in, a, ev, late);
-    if (a->advice && advice_awaits_approval(a->advice) && fleet_is_last(a))
+    if (a->advice && advice_awaits_approval(a->advice) && attempt_stands(a))
         fleet_judge_by(f, a, fleet_approval_until(a->advice));
+    fleet_keep(f, in, a, ev);
 }

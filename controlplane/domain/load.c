@@ -2,6 +2,7 @@
 /* Construction, and linking of what the store gives back. */
 
 #include "controlplane/domain/internal.h"
+#include "controlplane/domain/keep.h"
 
 #include <utlist.h>
 
@@ -198,10 +199,12 @@ void fleet_take_over(struct fleet *f, struct cluster *c, uint64_t epoch, int64_t
             fleet_entry_due(f, e, x->expire_us);
     }
     for (j = c->jobs_by_uid; j; j = j->hh_uid.next) {
-        struct attempt *a = fleet_last_attempt(j);
+        struct attempt *a = fleet_last_attempt(j), *prev = a ? attempt_prev(a) : NULL;
+        if (prev && attempt_kept(prev))
+            a = prev;
         if (!a || (j->gone && !job_state_terminal(a->state)))
             continue;
-        if (job_state_failed(a->state) && !a->history && !a->advice && now_us - a->ms.end_observed_us < 3600 * 1000000LL)
+        if (job_state_failed(a->state) && !a->history && !attempt_judged(a) && now_us - a->ms.end_observed_us < 3600 * 1000000LL)
             fleet_judge_at(f, a, now_us);
         else if (job_state_running(a->state) && fleet_has_suspicion(a, true))
             fleet_judge_at(f, a, now_us + f->cfg.policy.suspicion_grace_us);

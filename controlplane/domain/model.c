@@ -52,7 +52,8 @@ const char *job_state_name(enum job_state s)
 const char *desired_name(enum desired_state d)
 {
     static const char *const names[] = { "UNSET",      "NO_ACTION", "RESTARTED",
-                                         "TERMINATED", "PLACEMENT", "DAG_RELEASED" };
+                                         "TERMINATED", "PLACEMENT", "DAG_RELEASED",
+                                         "REQUEUEABLE", "PRESERVED" };
     return NAME_OF(names, d);
 }
 

@@ -51,8 +51,12 @@ enum desired_state {
     DESIRED_RESTARTED = 2,
     DESIRED_TERMINATED = 3,
     DESIRED_PLACEMENT = 4,
-    DESIRED_DAG_RELEASED = 5
+    DESIRED_DAG_RELEASED = 5,
+    DESIRED_REQUEUEABLE = 6,
+    DESIRED_PRESERVED = 7
 };
+/* What the job's comment says about it while it runs with requeueing switched off. */
+enum make_requeueable { MAKE_REQUEUEABLE_UNSAID = 0, MAKE_REQUEUEABLE_YES = 1, MAKE_REQUEUEABLE_NO = 2 };
 enum actionability { ACTIONABILITY_UNSET = 0, ACTION_SHADOW = 1, ACTION_NEEDS_APPROVAL = 2, ACTION_ACTIONABLE = 3 };
 enum disposition {
     DISPOSITION_UNSET = 0,
@@ -83,7 +87,7 @@ enum {
     REASON_MODE_TOO_LOW = 19,
     REASON_LAST_ = 19
 };
-enum { VERB_PRESERVE = 1, VERB_INTERRUPT = 2, VERB_CANCEL = 6 };
+enum { VERB_PRESERVE = 1, VERB_INTERRUPT = 2, VERB_MAKE_REQUEUEABLE = 3, VERB_CANCEL = 6 };
 
 enum approval { APPROVAL_NONE = 0, APPROVAL_APPROVED = 1, APPROVAL_REJECTED = 2 };
 enum verdict { VERDICT_NONE = 0, VERDICT_RIGHT = 1, VERDICT_WRONG = 2 };
@@ -359,6 +363,7 @@ struct advice {
     char *correlation_id;
     char *anomaly_uid;
     bool may_interrupt;
+    bool preserve; /* the job is kept in our hold although this is not carried out yet */
     /* status as the agent reported it, for `observed_generation` */
     uint64_t observed_generation;
     enum disposition disposition;
@@ -513,6 +518,7 @@ struct job {
     char *workflow;
     char *comment_error;
     char *progress; /* pattern of its own progress line */
+    enum make_requeueable make_requeueable;
     uint32_t max_restarts;
     uint64_t hash; /* of the agent's record */
     bool present;  /* in the agent's current state (counts in the digest) */
@@ -547,6 +553,8 @@ struct cluster {
     char *scheduler;
     enum adv_mode ceiling;
     char *ceiling_reason;
+    bool preserve_in_approve; /* runtime: the ceiling's word */
+    uint32_t forget_after_s;  /* runtime: how long the scheduler keeps an ended job; 0: not known */
     int64_t agent_skew_s; /* how far the agent's wall clock is ahead of ours; 0: not worth mentioning */
     bool journal_persistent;
     char *holder_journal;  /* who held the lease last */

@@ -3,6 +3,7 @@
  * nothing is ever inherited by an id. */
 
 #include "controlplane/domain/internal.h"
+#include "controlplane/domain/keep.h"
 
 #include <stdio.h>
 #include <stdio.h>
@@ -161,6 +162,7 @@ static void job_take_detail(struct fleet *f, struct intents *in, struct job *j, 
     (void) str_set(in, &j->progress, opts.error[0] ? NULL : opts.progress);
     j->opt_mode = (enum adv_mode) opts.mode;
     j->max_restarts = opts.max_restarts;
+    j->make_requeueable = (enum make_requeueable) opts.make_requeueable;
     (void) str_set(in, &j->policy, opts.policy);
     fleet_set_workflow(f, in, j, opts.workflow);
     (void) str_set(in, &j->comment_error, opts.error);
@@ -180,7 +182,7 @@ static void apply_attempt(struct fleet *f, struct intents *in, struct job *j, co
     if (o->restart_count < j->first_index)
         return; /* a count that fell: not this job's, whatever it says */
     if (!job_attempt(j, o->restart_count)) {
-        if (prev)
+        if (prev && !attempt_kept_by(prev, o->restart_count, o->state, o->held))
             attempt_superseded(f, in, prev, ev);
         while (!in->oom && !job_attempt(j, o->restart_count))
             (void) attempt_add(in, j, j->first_index + j->n_attempts < o->restart_count);
@@ -219,10 +221,14 @@ static void apply_attempt(struct fleet *f, struct intents *in, struct job *j, co
     if (a->state != was)
         fleet_pulse_state(f, in, a, ev);
     prev = attempt_prev(a);
+    if (prev && !fresh && prev->advice && (prev->advice->desired == DESIRED_PRESERVED || prev->advice->preserve) &&
+        !attempt_kept(prev))
+        attempt_superseded(f, in, prev, ev); /* it was kept, and is no longer */
     if (job_state_running(a->state) && prev && !prev->unseen && !prev->ms.successor_started_us) {
         prev->ms.successor_started_us = ev->now_us;
         fleet_touch_attempt(in, prev);
     }
+    fleet_want_requeueable(f, in, a, ev);
     if (!job_state_terminal(a->state) || job_state_terminal(was))
         return;
     a->ms.end_observed_us = ev->now_us;

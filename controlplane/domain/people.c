@@ -6,6 +6,7 @@
  * looked at again by the agent before each write. A no, or no answer in time, ends the generation. */
 
 #include "controlplane/domain/internal.h"
+#include "controlplane/domain/keep.h"
 
 int64_t fleet_approval_until(const struct advice *ad)
 {
@@ -82,7 +83,7 @@ static int approve(struct intents *in, struct advice *ad, const struct event *ev
 {
     int r;
 
-    if (!advice_awaits_approval(ad) || !fleet_is_last(ad->attempt) || ev->now_us >= fleet_approval_until(ad))
+    if (!advice_awaits_approval(ad) || !attempt_stands(ad->attempt) || ev->now_us >= fleet_approval_until(ad))
         return not_awaiting(ad, err);
     if (ad->attempt->job->cluster->maintenance_until_us)
         return adv_err_set_reason(err, ADV_FAILED_PRECONDITION, "MAINTENANCE", "a maintenance window is open");
@@ -99,14 +100,14 @@ static int approve(struct intents *in, struct advice *ad, const struct event *ev
 
 static int reject(struct intents *in, struct advice *ad, const struct event *ev, struct adv_err *err)
 {
-    bool begun = attempt_requeue_recorded(ad->attempt),
+    bool begun = ad->desired != DESIRED_PRESERVED && attempt_requeue_recorded(ad->attempt),
          open = ad->actionability == ACTION_ACTIONABLE && ad->disposition == DISPOSITION_PENDING &&
                 ad->desired != DESIRED_NO_ACTION && !begun;
 
     if (!advice_awaits_approval(ad) && !open)
         return not_awaiting(ad, err);
     keep(in, ad, ev);
-    if (open) {
+    if (open || ad->open) { /* one that is only kept is told to the agent, too */
         ad->actionability = ACTION_SHADOW; /* stays on the open list until the agent has heard that it is no more */
         ad->order_rev = 0;
     }
@@ -141,6 +142,10 @@ void fleet_approval_expire(struct intents *in, struct advice *ad, const struct e
 
     ad->disposition = DISPOSITION_ABANDONED;
     ad->disposition_reason = REASON_EXPIRED;
+    if (ad->open) { /* its job is kept: to be given back */
+        ad->actionability = ACTION_SHADOW;
+        ad->order_rev = 0;
+    }
     ad->status_us = ev->now_us;
     (void) str_set(in, &ad->status_detail, "nobody approved it in time");
     fleet_touch_advice(in, ad);

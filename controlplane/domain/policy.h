@@ -24,6 +24,7 @@ struct policy {
     uint32_t exclude_max_percent;   /* of the cluster's nodes, at least one */
     int64_t attribution_fast_us; /* a provider is asked in this phase within so much time; 0: it is not asked */
     int64_t attribution_slow_us; /* the same */
+    bool make_requeueable_opted_in; /* of every job that opts in and does not forbid it; else of those that ask for it */
     bool restart_stragglers;        /* where that pays for certain; else they are told only */
     uint32_t attribution_min_percent; /* confidence from which a provider's attribution counts as evidence; 0: never */
     /* Principals whose evidence about nodes counts like that of our own sources, one a line. By value: it is copied about. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "controlplane/domain/internal.h"
+#include "controlplane/domain/keep.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -616,7 +617,7 @@ void fleet_judge_straggler(struct fleet *f, struct intents *in, struct attempt *
     struct rhythm_gain g;
     int64_t left_us;
 
-    if (!f->cfg.policy.restart_stragglers || !p || !p->slow_us || p->restart_asked || a->advice || a->state != JOB_RUNNING)
+    if (!f->cfg.policy.restart_stragglers || !p || !p->slow_us || p->restart_asked || attempt_judged(a) || a->state != JOB_RUNNING)
         return;
     left_us = p->slow_us + STRAGGLER_SUSTAINED_US - ev->mono_us;
     if (left_us > 0) {

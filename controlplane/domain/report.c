@@ -2,6 +2,7 @@
 /* Facts are gathered one a line, sorted, and summed up run by run. */
 
 #include "controlplane/domain/report.h"
+#include "controlplane/domain/keep.h"
 
 #include <utlist.h>
 
@@ -115,7 +116,7 @@ static void latency_of(struct facts *f, const struct report_query *q, const stru
 
 static void outcome_of(struct facts *f, const struct report_query *q, const struct attempt *a)
 {
-    if (a->advice && within(q, a->advice->create_us))
+    if (attempt_judged(a) && within(q, a->advice->create_us))
         put(f, a, 0, 0);
 }
 

@@ -12,6 +12,7 @@
  * progress itself is missed when it falls silent. */
 
 #include "controlplane/domain/internal.h"
+#include "controlplane/domain/keep.h"
 #include "controlplane/domain/nodefault.h"
 
 #include <stdio.h>
@@ -85,7 +86,7 @@ struct anomaly *fleet_find_report(const struct attempt *a, const char *reporter,
 
 bool fleet_too_late(const struct attempt *a)
 {
-    return !fleet_is_last(a) || a->job->gone || (a->advice && job_state_terminal(a->state));
+    return !attempt_stands(a) || a->job->gone || (attempt_judged(a) && job_state_terminal(a->state));
 }
 
 static int no_room(const struct attempt *a, struct adv_err *err)
@@ -219,7 +220,7 @@ static void look_again(struct fleet *f, const struct evidence *e, const struct e
 {
     bool more = e->origin == EVIDENCE_OF_SOURCE && adv_streq(str_or(e->kind), NODEFAULT_KIND_MORE);
 
-    if ((more || nodefault_believed(e, &f->cfg.policy)) && job_state_failed(e->attempt->state) && fleet_is_last(e->attempt))
+    if ((more || nodefault_believed(e, &f->cfg.policy)) && job_state_failed(e->attempt->state) && attempt_stands(e->attempt))
         fleet_judge_by(f, e->attempt, ev->now_us + f->cfg.policy.log_settle_us);
 }
 

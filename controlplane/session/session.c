@@ -70,6 +70,8 @@ struct session {
     /* What Hello said of the agent; a standby needs it when it takes the lease. */
     char agent_version[64], scheduler[128], ceiling_reason[512];
     enum adv_mode ceiling;
+    bool preserve_in_approve; /* the ceiling's */
+    uint32_t forget_after_s;  /* by its Hello */
     bool journal_persistent;
     bool authenticated;
     uint32_t heartbeat_interval_ms, silence_timeout_ms;
@@ -374,6 +376,7 @@ static Advisor__V1__AdviceOrder *shape_order(struct adv_arena *ar, const struct 
     m->may_interrupt = ad->may_interrupt;
     m->requeued_by_advice = attempt_requeue_recorded(ad->attempt);
     m->approved_generation = advice_approved(ad) ? ad->generation : 0;
+    m->preserve = ad->preserve;
     return m;
 }
 
@@ -559,6 +562,7 @@ static void note_ceiling(struct session *s, const Advisor__V1__Ceiling *ceiling)
 {
     const char *why = ceiling ? str_or(ceiling->reason) : "";
 
+    s->preserve_in_approve = ceiling && ceiling->preserve_in_approve;
     s->ceiling = ceiling && ceiling->mode <= (Advisor__V1__Mode) MODE_ACT ? (enum adv_mode) ceiling->mode : MODE_UNSET;
     (void) snprintf(s->ceiling_reason, sizeof(s->ceiling_reason), "%.*s",
                     (int) adv_utf8_cut(why, strlen(why), sizeof(s->ceiling_reason) - 1), why);
@@ -612,6 +616,9 @@ static void on_hello(struct session *s, const Advisor__V1__Hello *h)
     ev.u.hello.scheduler = s->scheduler;
     ev.u.hello.ceiling = s->ceiling;
     ev.u.hello.ceiling_reason = s->ceiling_reason;
+    s->forget_after_s = h->forget_after_s;
+    ev.u.hello.preserve_in_approve = s->preserve_in_approve;
+    ev.u.hello.forget_after_s = s->forget_after_s;
     if (h->resume) {
         ev.u.hello.resume = true;
         ev.u.hello.resume_epoch = epoch_of(h->resume->epoch);
@@ -699,6 +706,8 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
             ev.u.take.scheduler = s->scheduler;
             ev.u.take.ceiling = s->ceiling;
             ev.u.take.ceiling_reason = s->ceiling_reason;
+            ev.u.take.preserve_in_approve = s->preserve_in_approve;
+            ev.u.take.forget_after_s = s->forget_after_s;
             submit(s, &ev, take_cb);
             return;
         }
@@ -738,6 +747,7 @@ static void heartbeat_read_cb(void *arg, const struct adv_err *err)
         if (hb->ceiling && hb->ceiling->mode <= (Advisor__V1__Mode) MODE_ACT) {
             ev.u.report.ceiling = (enum adv_mode) hb->ceiling->mode;
             ev.u.report.ceiling_reason = hb->ceiling->reason;
+            ev.u.report.preserve_in_approve = hb->ceiling->preserve_in_approve;
         }
         send_heartbeat_ack(s, c, !heard);
         submit(s, &ev, report_cb);

@@ -72,6 +72,7 @@ static const struct field job_fields[] = {
     F(29, F_U64, job, hash),
     F(30, F_BOOL, job, present),
     F(33, F_STR, job, progress),
+    F(34, F_ENUM, job, make_requeueable),
 };
 
 static const struct field attempt_fields[] = {
@@ -181,6 +182,7 @@ static const struct field advice_fields[] = {
     F(27, F_STR, advice, verdict_why),
     F(28, F_I64, advice, verdict_us),
     F(29, F_STR, advice, people_nodes),
+    F(30, F_BOOL, advice, preserve),
 };
 
 static const struct field action_fields[] = {

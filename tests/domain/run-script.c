@@ -6,9 +6,9 @@
  *
  * A script line is:   AT VERB ARGS...   with AT like 12.5 (seconds), or # for a comment. Words are key=value; a value
  * with blanks is in single quotes. Between lines EV_TICK runs at each deadline. Verbs:
- *   config key=SECONDS... [jobs=N] [trust=PRINCIPAL] [confidence=PERCENT]    before the first event; jobs: how many are kept
+ *   config [optedin=1] key=SECONDS... [jobs=N] [trust=PRINCIPAL] [confidence=PERCENT]    before the first event; jobs: how many are kept
  *   create CLUSTER | mode CLUSTER MODE
- *   hello CLUSTER instance= journal= ceiling= [process=] [epoch=T.C] [persistent=0] [resume=1|2]     2: as it was when the agent went
+ *   hello CLUSTER instance= journal= ceiling= [forget=SECONDS] [keep=1] [process=] [epoch=T.C] [persistent=0] [resume=1|2]     2: as it was when the agent went
  *   gone CLUSTER instance= | take CLUSTER instance= journal= [ceiling=] [persistent=0] | report CLUSTER instance= ceiling=
  *   takeover CLUSTER                  by another owner than the one so far
  *   nodes CLUSTER HOSTLIST            nodes of the cluster, sent with the next state
@@ -140,7 +140,7 @@ static void print_advice(const struct advice *ad)
 
     print("  advice %s/%u gen=%llu %s %s%s%s%s status=%s/%s%s\n", ad->attempt->job->job_id, ad->attempt->index,
           (unsigned long long) ad->generation, desired_name(ad->desired), act[ad->actionability],
-          ad->exclude_nodes ? " exclude=" : "", str_or(ad->exclude_nodes), ad->may_interrupt ? " may-interrupt" : "",
+          ad->exclude_nodes ? " exclude=" : "", str_or(ad->exclude_nodes), ad->may_interrupt ? " may-interrupt" : ad->preserve ? " preserve" : "",
           disposition_name(ad->disposition), disposition_reason_name(ad->disposition_reason), ad->open ? " open" : "");
     if (ad->approval != APPROVAL_NONE)
         print("    %s %llu by %s%s%s\n", ad->approval == APPROVAL_APPROVED ? "approved" : "rejected",
@@ -791,6 +791,7 @@ static void do_config(void)
         if (get(keys[i].key, NULL))
             *keys[i].us = (int64_t) (strtod(get(keys[i].key, "0"), NULL) * 1e6);
     config.max_jobs = (uint32_t) num("jobs", config.max_jobs);
+    config.policy.make_requeueable_opted_in = num("optedin", config.policy.make_requeueable_opted_in) != 0;
     config.policy.restart_stragglers = num("stragglers", config.policy.restart_stragglers) != 0;
     config.policy.attribution_min_percent = (uint32_t) num("confidence", config.policy.attribution_min_percent);
     if (*get("trust", "")) {
@@ -824,6 +825,8 @@ static void run_line(void)
         ev.u.hello.journal_persistent = num("persistent", 1) != 0;
         ev.u.hello.highest_epoch = epoch_of(get("epoch", NULL));
         (void) mode_from_name(get("ceiling", "act"), &ev.u.hello.ceiling);
+        ev.u.hello.forget_after_s = (uint32_t) num("forget", 0);
+        ev.u.hello.preserve_in_approve = num("keep", 0) != 0;
         if (num("resume", 0) && fleet_find_cluster(fleet, ev.cluster)) { /* offers what is held here, too */
             ev.u.hello.resume = true;
             ev.u.hello.resume_epoch = fleet_find_cluster(fleet, ev.cluster)->epoch;

@@ -104,7 +104,7 @@ static void check_all(struct journal *j, uint64_t a)
     cr_assert_str_eq(s->outcome.excluded, "n[1-2]");
     cr_assert_str_eq(s->intent.adds, "n[1-3]");
     const struct journal_hold *h = journal_find_hold(j, "5");
-    cr_assert(h && h->on_expiry == JOURNAL_CANCEL && h->expires_wall_us == 12345);
+    cr_assert(h && h->on_expiry == JOURNAL_CANCEL && h->expires_wall_us == 12345 && h->kept);
     cr_assert_str_eq(h->comment, "0a1b");
     cr_assert(!journal_find_hold(j, "6"));
     cr_assert_eq(first_submit_s(j, "5", 7), 1000);
@@ -117,7 +117,7 @@ static void check_all(struct journal *j, uint64_t a)
 
 static uint64_t fill(struct journal *j)
 {
-    struct journal_hold h5 = { "5", "adv", 2, 1000, 12345, JOURNAL_CANCEL, "0a1b" }, h6 = { "6", "adv", 2, 0, 0, JOURNAL_LEAVE };
+    struct journal_hold h5 = { "5", "adv", 2, 1000, 12345, JOURNAL_CANCEL, true, "0a1b" }, h6 = { "6", "adv", 2, 0, 0, JOURNAL_LEAVE };
     uint64_t a = begin(j, "5", "preserve", 100), b = begin(j, "6", "constrain", 200);
 
     end(j, b, "n[1-2]");

@@ -1697,3 +1697,299 @@ Test(orders, finished_orders_make_room)
         cr_assert_eq(n_status, n);
     }
 }
+
+/* ---- what is done so that a later decision can be carried out ---- */
+
+static void order_as(uint64_t generation, advisor_v1_DesiredState desired, advisor_v1_Actionability act, bool preserve)
+{
+    advisor_v1_AdviceOrder o = order();
+
+    o.generation = generation;
+    o.desired_state = desired;
+    o.actionability = act;
+    o.preserve = preserve;
+    orders_take(&a, &o);
+}
+#define WANT(x) advisor_v1_DesiredState_DESIRED_STATE_##x
+#define MAY(x)  advisor_v1_Actionability_ACTIONABILITY_##x
+
+static void let_it_run(void)
+{
+    job.job.state = ADAPTER_JOB_RUNNING;
+    job.job.end_s = 0;
+    job.job.requeueable = false;
+}
+
+static void carry_out_requeueable(void)
+{
+    if (action.verb == ADAPTER_VERB_MAKE_REQUEUEABLE && strstr(did, "make_requeueable"))
+        job.job.requeueable = true;
+}
+
+Test(orders, made_requeueable_once)
+{
+    let_it_run();
+    after_write = carry_out_requeueable;
+    order_as(1, WANT(REQUEUEABLE), MAY(ACTIONABLE), false);
+    turn(6);
+    cr_assert_str_eq(did, "make_requeueable ");
+    expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+    /* somebody switches it off again, and the order is told anew: that stands */
+    job.job.requeueable = false;
+    orders_free(&a);
+    order_as(1, WANT(REQUEUEABLE), MAY(ACTIONABLE), false);
+    turn(6);
+    cr_assert_str_eq(did, "make_requeueable ");
+    expect_status(D(ABANDONED), R(CONFLICTING_USER_ACTION));
+    after_write = NULL;
+}
+
+Test(orders, requeueable_already_ended_forbidden_or_not_allowed)
+{
+    let_it_run();
+    job.job.requeueable = true;
+    order_as(1, WANT(REQUEUEABLE), MAY(ACTIONABLE), false);
+    turn(4);
+    expect_status(D(CONVERGED), R(ALREADY_SATISFIED));
+    let_it_run();
+    job.comment = "{\"advisor\": {\"make_requeueable\": false}}";
+    order_as(2, WANT(REQUEUEABLE), MAY(ACTIONABLE), false);
+    turn(4);
+    expect_status(D(ABANDONED), R(OPTED_OUT));
+    job.comment = OPTED_IN;
+    put_ceiling("mode: act\nverbs: [preserve, constrain, release]\n");
+    order_as(3, WANT(REQUEUEABLE), MAY(ACTIONABLE), false);
+    turn(4);
+    expect_status(D(ABANDONED), R(NOT_AUTHORIZED_BY_CLUSTER));
+    put_ceiling("mode: act\nactions_per_hour: 3\n"); /* a recovery must still be possible afterwards */
+    order_as(4, WANT(REQUEUEABLE), MAY(ACTIONABLE), false);
+    turn(4);
+    expect_status(D(PENDING), R(BUDGET_EXHAUSTED));
+    put_ceiling("mode: approve\n");
+    order_as(5, WANT(REQUEUEABLE), MAY(ACTIONABLE), false);
+    turn(4);
+    expect_status(D(PENDING), R(MODE_TOO_LOW));
+    put_ceiling("mode: act\n");
+    job.job.state = ADAPTER_JOB_FAILED;
+    order_as(6, WANT(REQUEUEABLE), MAY(ACTIONABLE), false);
+    turn(4);
+    expect_status(D(ABANDONED), R(NOT_REQUEUEABLE));
+    cr_assert_str_eq(did, "");
+}
+
+static void keep(void)
+{
+    order_as(1, WANT(PRESERVED), MAY(ACTIONABLE), false);
+    turn(6);
+    cr_assert_str_eq(did, "preserve ");
+    expect_status(D(PENDING), R(DESIRED_STATE_OBSERVED));
+    const struct journal_hold *h = journal_find_hold(a.journal, "7");
+    cr_assert(h && h->kept && h->on_expiry == JOURNAL_CANCEL && h->want == JOURNAL_AWAITING && h->restarts == 1 &&
+              h->expires_wall_us > agent_wall_us(&a));
+}
+
+Test(orders, a_kept_job_is_set_in_motion_by_the_decision)
+{
+    keep();
+    order_as(2, WANT(RESTARTED), MAY(ACTIONABLE), false);
+    turn(2);
+    const struct journal_hold *h = journal_find_hold(a.journal, "7");
+    cr_assert(h && !h->kept && h->on_expiry == JOURNAL_RELEASE && h->want == JOURNAL_WANTED);
+    turn(8);
+    cr_assert_str_eq(did, "preserve constrain release ");
+    expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+    cr_assert(!held_on());
+}
+
+Test(orders, a_kept_job_that_had_been_cancelled_is_cancelled_again)
+{
+    revived = ADAPTER_YES;
+    order_as(1, WANT(PRESERVED), MAY(ACTIONABLE), false);
+    turn(2);
+    refuse_with = ADAPTER_REASON_UNAVAILABLE;
+    for (int i = 0; i < 50; i++)
+        (void) turn_once();
+    cr_assert(!journal_find_hold(a.journal, "7")->kept);
+    orders_free(&a);
+    refuse_with = ADAPTER_REASON_OK;
+    order_as(2, WANT(RESTARTED), MAY(ACTIONABLE), false); /* whatever is decided meanwhile */
+    turn(6);
+    cr_assert(strstr(did, "cancel ") && !strstr(did, "release"), "%s", did);
+}
+
+Test(orders, kept_without_a_yes_only_where_the_site_says_so)
+{
+    a.cluster_mode = advisor_v1_Mode_MODE_APPROVE;
+    order_as(1, WANT(RESTARTED), MAY(NEEDS_APPROVAL), true);
+    turn(4);
+    cr_assert_str_eq(did, "");
+    put_ceiling("mode: act\npreserve_in_approve: true\nverbs: [preserve, constrain, release]\n"); /* could not be given back */
+    order_as(2, WANT(RESTARTED), MAY(NEEDS_APPROVAL), true);
+    turn(4);
+    cr_assert_str_eq(did, "");
+    put_ceiling("mode: act\npreserve_in_approve: true\n");
+    order_as(3, WANT(RESTARTED), MAY(NEEDS_APPROVAL), false); /* not told to */
+    turn(4);
+    cr_assert_str_eq(did, "");
+    order_as(4, WANT(RESTARTED), MAY(NEEDS_APPROVAL), true);
+    turn(8);
+    cr_assert_str_eq(did, "preserve ");
+    expect_status(D(PENDING), R(MODE_TOO_LOW));
+    cr_assert(journal_find_hold(a.journal, "7")->kept);
+    advisor_v1_AdviceOrder o = order();
+    o.generation = o.approved_generation = 4;
+    o.preserve = true;
+    orders_take(&a, &o);
+    turn(10);
+    cr_assert_str_eq(did, "preserve constrain release ");
+}
+
+/* A running attempt is never touched by it, nor one that ended otherwise than in failure. */
+Test(orders, what_did_not_fail_is_not_kept)
+{
+    static const enum adapter_job_state states[] = { ADAPTER_JOB_RUNNING, ADAPTER_JOB_COMPLETED, ADAPTER_JOB_CANCELLED,
+                                                     ADAPTER_JOB_TIMEOUT, ADAPTER_JOB_PREEMPTED, ADAPTER_JOB_UNKNOWN_STATE };
+
+    put_ceiling("mode: act\npreserve_in_approve: true\n");
+    for (size_t i = 0; i < ADV_ARRAY_LEN(states); i++) {
+        job.job.state = states[i];
+        order_as(2 * i + 1, WANT(PRESERVED), MAY(ACTIONABLE), false);
+        turn(4);
+        order_as(2 * i + 2, WANT(RESTARTED), MAY(NEEDS_APPROVAL), true);
+        turn(4);
+    }
+    cr_assert_str_eq(did, "");
+}
+
+/* ---- every way in which a hold comes to its end ---- */
+
+enum held { HELD_RESTART, HELD_UNDECIDED, HELD_AWAITING, HELD_END_ };
+enum cause { BY_MODE_OBSERVE, BY_MODE_OFF, BY_CEILING_OBSERVE, BY_CEILING_OFF, BY_EXPIRY, BY_REJECTION, BY_WITHDRAWAL,
+             BY_FORGETTING, BY_UNKNOWN_STATE, BY_END_ };
+enum person { PERSON_NONE, PERSON_COMMENT, PERSON_RELEASE, PERSON_HOLD, PERSON_CANCEL, PERSON_REQUEUE, PERSON_END_ };
+static const char *const held_names[] = { "to be restarted", "undecided", "awaiting approval" };
+static const char *const cause_names[] = { "mode OBSERVE", "mode OFF", "ceiling observe", "ceiling off", "advice expired",
+                                           "advice rejected", "decided otherwise", "not told any more", "not understood" };
+static const char *const person_names[] = { "nobody", "comment", "release", "hold", "cancel", "requeue" };
+
+static void bring_about(enum cause c, enum held h)
+{
+    advisor_v1_AdviceOrder o = order();
+
+    o.generation = 1;
+    switch (c) {
+    case BY_MODE_OBSERVE:
+        a.cluster_mode = advisor_v1_Mode_MODE_OBSERVE;
+        break;
+    case BY_MODE_OFF:
+        a.cluster_mode = advisor_v1_Mode_MODE_OFF;
+        break;
+    case BY_CEILING_OBSERVE:
+        put_ceiling("mode: observe\n");
+        break;
+    case BY_CEILING_OFF:
+        put_ceiling("mode: off\n");
+        break;
+    case BY_EXPIRY:
+        o.valid_for_ms = 0;
+        o.generation = 2;
+        orders_take(&a, &o);
+        break;
+    case BY_REJECTION:
+        if (h == HELD_UNDECIDED)
+            o.desired_state = WANT(PRESERVED);
+        o.actionability = MAY(SHADOW);
+        orders_take(&a, &o);
+        break;
+    case BY_WITHDRAWAL:
+        o.generation = 2;
+        o.desired_state = WANT(NO_ACTION);
+        orders_take(&a, &o);
+        break;
+    case BY_FORGETTING:
+        orders_session_lost(&a); /* and in the next one it is not told */
+        break;
+    default: /* of a later version */
+        o.generation = 2;
+        o.desired_state = (advisor_v1_DesiredState) 99;
+        orders_take(&a, &o);
+        break;
+    }
+}
+
+static void let_person(enum person p)
+{
+    switch (p) {
+    case PERSON_COMMENT:
+        job.comment = "{\"advisor\": {}, \"mine\": 1}";
+        break;
+    case PERSON_RELEASE:
+        job.job.held = job.job.held_by_requeue = false;
+        break;
+    case PERSON_HOLD:
+        job.job.held_by_requeue = false;
+        break;
+    case PERSON_CANCEL:
+        job.job.state = ADAPTER_JOB_CANCELLED;
+        break;
+    case PERSON_REQUEUE:
+        job.job.restart_count++;
+        job.job.submit_s += 100;
+        break;
+    default:
+        break;
+    }
+}
+
+static void bring_into_hold(enum held h)
+{
+    put_ceiling("mode: act\npreserve_in_approve: true\n");
+    if (h == HELD_AWAITING)
+        a.cluster_mode = advisor_v1_Mode_MODE_APPROVE;
+    order_as(1, h == HELD_UNDECIDED ? WANT(PRESERVED) : WANT(RESTARTED), h == HELD_AWAITING ? MAY(NEEDS_APPROVAL) : MAY(ACTIONABLE),
+             h == HELD_AWAITING);
+    turn(2);
+    cr_assert_str_eq(did, "preserve ", "%s: %s", held_names[h], did);
+    cr_assert(held_on());
+}
+
+/* Once and as recorded: what was to be restarted is released, what was kept is cancelled; never a job that a person has taken, as
+ * far as that can be seen; and with no difference whether the agent was restarted in between. */
+Test(orders, every_end_of_a_hold)
+{
+    unsigned n = 0;
+
+    for (int h = 0; h < HELD_END_; h++)
+        for (int c = 0; c < BY_END_; c++)
+            for (int p = 0; p < PERSON_END_; p++)
+                for (int again = 0; again < 2; again++) {
+                    char what[160];
+                    const char *want = "";
+                    (void) snprintf(what, sizeof(what), "%s, %s, %s%s", held_names[h], cause_names[c], person_names[p],
+                                    again ? ", agent restarted" : "");
+                    bring_into_hold((enum held) h);
+                    let_person((enum person) p);
+                    if (again) {
+                        orders_free(&a); /* and it hears of the order again, if it is to */
+                        a.orders_known = true;
+                        if (c < BY_EXPIRY)
+                            order_as(1, h == HELD_UNDECIDED ? WANT(PRESERVED) : WANT(RESTARTED),
+                                     h == HELD_AWAITING ? MAY(NEEDS_APPROVAL) : MAY(ACTIONABLE), h == HELD_AWAITING);
+                    }
+                    bring_about((enum cause) c, (enum held) h);
+                    turn(14);
+                    if (p == PERSON_NONE)
+                        want = h == HELD_RESTART ? "constrain release " : "cancel ";
+                    else if (p == PERSON_COMMENT && h == HELD_RESTART)
+                        want = "constrain release "; /* to let go of a hold is what a changed comment may ask for, too */
+                    cr_assert_str_eq(did + strlen("preserve "), want, "%s: %s", what, did);
+                    cr_assert(!held_on(), "%s: still on record", what);
+                    turn(6);
+                    cr_assert_str_eq(did + strlen("preserve "), want, "%s: twice: %s", what, did);
+                    n++;
+                    teardown();
+                    did[0] = '\0';
+                    setup();
+                }
+    cr_assert_eq(n, 3 * 9 * 6 * 2);
+}

@@ -57,6 +57,11 @@ static const struct {
     { "{\"advisor\":{}} trailing", MODE_UNSET, 0, "", "", "JSON" },
     { "{\"advisor\":{},\"advisor\":{\"mode\":\"off\"}}", MODE_UNSET, 0, "", "", "JSON" },
     { "{\"advisor\":{\"mode\":\"act\",\"mode\":\"off\"}}", MODE_UNSET, 0, "", "", "JSON" },
+    { "{\"advisor\":{\"make_requeueable\":true}}", MODE_ACT, 0, "", "", NULL },
+    { "{\"advisor\":{\"make_requeueable\":false}}", MODE_ACT, 0, "", "", NULL },
+    { "{\"advisor\":{\"make_requeueable\":1}}", MODE_UNSET, 0, "", "", "make_requeueable" },
+    { "{\"advisor\":{\"make_requeueable\":\"true\"}}", MODE_UNSET, 0, "", "", "make_requeueable" },
+    { "{\"advisor\":{\"make_requeueable\":null}}", MODE_UNSET, 0, "", "", "make_requeueable" },
     /* the older form */
     { "{\"APS\":{\"auto_resume_mode\":\"requeue\",\"max_requeue_times\":1}}", MODE_ACT, 1, "", "", NULL },
     { "{\"APS\":{\"auto_resume_mode\":\"requeue\"}}", MODE_ACT, 0, "", "", NULL },
@@ -70,6 +75,20 @@ static const struct {
     { "{\"APS\"", MODE_UNSET, 0, "", "", "JSON" },
     { "{\"APS\":{\"auto_resume_mode\":\"requeue\"},\"advisor\":{\"mode\":\"observe\"}}", MODE_OBSERVE, 0, "", "", NULL },
 };
+
+Test(policy, what_a_comment_says_of_requeueing)
+{
+    struct adv_jobcomment o;
+
+    adv_jobcomment_parse("{\"advisor\":{\"make_requeueable\":true}}", &o);
+    cr_assert_eq(o.make_requeueable, ADV_JOBCOMMENT_REQUEUE_YES);
+    adv_jobcomment_parse("{\"advisor\":{\"make_requeueable\":false,\"mode\":\"act\"}}", &o);
+    cr_assert_eq(o.make_requeueable, ADV_JOBCOMMENT_REQUEUE_NO);
+    adv_jobcomment_parse("{\"advisor\":{}}", &o);
+    cr_assert_eq(o.make_requeueable, ADV_JOBCOMMENT_REQUEUE_UNSAID);
+    adv_jobcomment_parse("{\"APS\":{\"auto_resume_mode\":\"requeue\"}}", &o);
+    cr_assert_eq(o.make_requeueable, ADV_JOBCOMMENT_REQUEUE_UNSAID);
+}
 
 Test(policy, comments)
 {
