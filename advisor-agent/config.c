@@ -71,6 +71,9 @@ static const struct adv_config_row rows[] = {
                     "A file further behind is skipped ahead, and its log counts as partial."),
     ADV_CONFIG_SIZE(S, tail_buffer, "tail.buffer", 65536, 1073741824, "2MiB", RESTART,
                     "Log bytes in memory at most."),
+    ADV_CONFIG_SIZE(S, keep_tail, "tail.keep", 0, 16777216, "256KiB", RESTART,
+                    "So much of the end of a job's output is kept beside it, as <file>.attempt-N.tail, before a next attempt that may "
+                    "truncate it is let start; 0: nothing."),
     ADV_CONFIG_ENUM(S, log_format, "log.format", log_formats, "text", RESTART, "How log lines look."),
     ADV_CONFIG_ENUM(S, log_level, "log.level", log_levels, "info", NOW, "Least level that is logged."),
 };

@@ -19,7 +19,7 @@ struct agent_config {
     int64_t max_parallel;
     bool tail;
     char *tail_helper;
-    int64_t tail_min_uid, tail_rate, tail_max_lag, tail_buffer;
+    int64_t tail_min_uid, tail_rate, tail_max_lag, tail_buffer, keep_tail;
     int log_format, log_level;
 };
 

@@ -19,6 +19,7 @@
 
 #include "advisor-agent/hold.h"
 #include "advisor-agent/reconcile.h"
+#include "advisor-agent/tail/keep.h"
 #include "common/clock.h"
 #include "common/failpoint.h"
 #include "common/hostlist.h"
@@ -26,6 +27,7 @@
 #include "common/utf8.h"
 
 #define SOON_US      250000
+#define KEEP_LOOK_US 20000
 #define LATER_US     1000000
 #define AWAY_US      5000000 /* the scheduler does not answer */
 #define ORDERS_MAX   4096
@@ -70,6 +72,9 @@ struct order {
     struct journal_epoch act_epoch; /* and when that was received: a store put back mints numbers again */
     uint64_t intent_seq; /* of the step under way; 0: no write yet */
     char read_before[256];
+    struct tail_keep *keep; /* the end of the log is being kept; NULL: it is not */
+    bool log_kept;          /* or there was nothing to keep, or it could not be */
+    char log_note[256];     /* why it could not; "" if it could */
     advisor_v1_DispositionReason denied; /* by the gate */
     bool denied_by_journal;              /* which cannot be written at present */
     char denied_text[160];
@@ -95,11 +100,12 @@ static void tell(struct order *x, advisor_v1_Disposition d, advisor_v1_Dispositi
 
     if (x->unwind || (x->told == d && x->told_why == why && x->told_generation == x->o.generation))
         return;
+    const char *note = d == advisor_v1_Disposition_DISPOSITION_CONVERGED ? x->log_note : "";
     advisor_v1_AdviceStatusReport m = { .observed_generation = x->o.generation, .has_epoch = true,
                                         .epoch = agent_epoch_msg(x->epoch), .disposition = d,
                                         .reason = why, .observe_wall_ms = adv_wall_us() / 1000 };
     (void) snprintf(m.advice, sizeof(m.advice), "%s", x->o.name);
-    (void) snprintf(m.detail, sizeof(m.detail), "%s", text);
+    (void) snprintf(m.detail, sizeof(m.detail), "%s%s%s", text, *note ? "; the end of its log was not kept: " : "", note);
     x->told = d;
     x->told_why = why;
     x->told_generation = x->o.generation;
@@ -1069,6 +1075,34 @@ static void act(struct order *x, enum adapter_verb verb, const struct adapter_jo
     a->adapter->ops->act(a->adapter, &action, on_acted, x);
 }
 
+/* The next attempt may truncate what this one wrote: before it can start, the end of that is kept for its owner. Nothing waits for it
+ * longer than TAIL_KEEP_MS, and nothing depends on it. False: not yet. */
+static bool log_is_kept(struct order *x, const struct adapter_job_detail *d)
+{
+    struct agent *a = x->a;
+    struct tail_keep_args args = { .helper_path = a->cfg->tail_helper, .min_uid = (uint32_t) a->cfg->tail_min_uid, .uid = d->job.uid,
+                                   .bytes = (size_t) a->cfg->keep_tail, .attempt = x->o.attempt.restart_count,
+                                   .paths = { d->stdout_path, d->stderr_path } };
+    const char *why = NULL;
+    struct adv_err err;
+
+    if (x->log_kept || !a->cfg->tail || a->cfg->keep_tail <= 0)
+        return true;
+    if (!x->keep && tail_keep(a->loop, &args, &x->keep, &err) < 0)
+        why = err.msg;
+    else if (!tail_keep_done(x->keep, adv_mono_us(), &why)) {
+        x->due_us = adv_mono_us() + KEEP_LOOK_US;
+        return false;
+    }
+    x->log_kept = true;
+    (void) snprintf(x->log_note, sizeof(x->log_note), "%s", why ? why : "");
+    if (why)
+        adv_warn("advice", "the end of a job's log is not kept, its next attempt may truncate it", ADV_FS("job", x->o.attempt.job_id),
+                 ADV_FS("why", why), ADV_FS("tag", x->tag));
+    x->keep = tail_keep_free(x->keep);
+    return true;
+}
+
 /* Our newest requeue for the hold. */
 static const struct journal_step *requeue_of(const struct agent *a, const struct journal_hold *h)
 {
@@ -1186,7 +1220,7 @@ static void unwind_step(struct order *x, enum adapter_found found, const struct 
         act(x, ADAPTER_VERB_CANCEL, d);
     else if (!x->constrained && ceiling_lists(a->ceiling, adapter_verb_name(ADAPTER_VERB_CONSTRAIN)))
         act(x, ADAPTER_VERB_CONSTRAIN, d); /* or it would wait two minutes for its requeue */
-    else
+    else if (log_is_kept(x, d))
         act(x, ADAPTER_VERB_RELEASE, d);
 }
 
@@ -1300,6 +1334,8 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
             break;
         }
         x->without_ours = n.without_ours;
+        if (n.verb == ADAPTER_VERB_RELEASE && !log_is_kept(x, d))
+            break;
         act(x, n.verb, d);
         break;
     case RECONCILE_KEEP:
@@ -1332,6 +1368,13 @@ static void run(struct order *x)
     if (x->put_right) {
         act(x, ADAPTER_VERB_CANCEL, NULL);
         return;
+    }
+    if (x->keep) { /* no look is needed to see whether that is done */
+        const char *why;
+        if (!tail_keep_done(x->keep, adv_mono_us(), &why)) {
+            x->due_us = adv_mono_us() + KEEP_LOOK_US;
+            return;
+        }
     }
     if (!x->unwind) {
         /* What needs no look at the job. */
@@ -1392,6 +1435,12 @@ static bool late_look_is_due(const struct order *x, int64_t now)
 
 /* The list */
 
+static void order_free(struct order *x)
+{
+    x->keep = tail_keep_free(x->keep);
+    free(x);
+}
+
 /* Room for one more: finished ones are only kept for repeats. */
 static bool make_room(struct agent *a)
 {
@@ -1407,7 +1456,7 @@ static bool make_room(struct agent *a)
         return false;
     x = *done;
     *done = x->next;
-    free(x);
+    order_free(x);
     return true;
 }
 
@@ -1611,7 +1660,7 @@ static void forget(struct agent *a, int64_t now)
             continue;
         }
         *pp = x->next;
-        free(x);
+        order_free(x);
     }
 }
 
@@ -1660,6 +1709,6 @@ void orders_free(struct agent *a)
     while (a->orders) {
         struct order *x = a->orders;
         a->orders = x->next;
-        free(x);
+        order_free(x);
     }
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* advisor-tail: reads job output with the rights of the job's owner, and nothing else.
+/* advisor-tail: reads job output with the rights of the job's owner, and nothing else; or, called with --keep, copies the end of
+ * it to a new file beside it and ends.
  *
  * It may be installed setuid root, 4750 root:advisor, so that an agent without rights can use it.
  * Therefore: who may run it is said by the mode bits; before anything is opened it becomes the user
@@ -165,7 +166,6 @@ static void prepare(void)
     if (chdir("/") < 0)
         refuse("no root directory");
     limit(RLIMIT_CORE, 0);
-    limit(RLIMIT_FSIZE, 0);
 #ifndef __SANITIZE_ADDRESS__
     limit(RLIMIT_AS, LOOKUP_BYTES);
 #endif
@@ -585,14 +585,96 @@ static _Noreturn void run(void)
     }
 }
 
+/* Keeping: the end of a file that the job's next attempt may truncate, for its owner. With his rights and in his folder; a new
+ * file, never through a link, readable by him alone. The bytes are his own and stay with him, so nothing in them is covered. */
+
+#define KEEP_MAX       (16u << 20)
+#define KEEP_ATTEMPT   1000000u
+#define KEEP_LINE      4096 /* a longer first line is kept as it was cut */
+
+static bool keep_failed(const char *path, const char *what, int e)
+{
+    (void) fprintf(stderr, "%s: %s: %s\n", path, what, strerror(e));
+    return false;
+}
+
+/* Where the first whole line of what is kept begins, at @from or behind it. */
+static off_t line_at(int fd, off_t from)
+{
+    char text[KEEP_LINE];
+    ssize_t n = from > 0 ? pread(fd, text, sizeof(text), from - 1) : 0;
+    const char *end = n > 0 ? memchr(text, '\n', (size_t) n) : NULL;
+
+    return end ? from + (end - text) : from;
+}
+
+static int copy_end(int from, int to, off_t begin, off_t end)
+{
+    char text[65536];
+
+    while (begin < end) {
+        size_t want = (size_t) (end - begin) < sizeof(text) ? (size_t) (end - begin) : sizeof(text);
+        ssize_t n = pread(from, text, want, begin);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return errno;
+        if (n == 0) /* it was cut meanwhile */
+            break;
+        for (ssize_t done = 0, w; done < n; done += w) {
+            w = write(to, text + done, (size_t) (n - done));
+            if (w < 0 && errno != EINTR)
+                return errno;
+            if (w < 0)
+                w = 0;
+        }
+        begin += n;
+    }
+    return fsync(to) < 0 ? errno : 0; /* where a quota shows itself */
+}
+
+static bool keep_file(const char *path, unsigned long bytes, unsigned long attempt)
+{
+    char *name = NULL;
+    struct stat st;
+    int from, to, e;
+    off_t begin;
+
+    from = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (from < 0)
+        return errno == ENOENT || keep_failed(path, "open", errno); /* it wrote nothing */
+    if (fstat(from, &st) < 0)
+        return keep_failed(path, "look", errno);
+    if (!S_ISREG(st.st_mode))
+        return true; /* /dev/null and the like: nothing is truncated */
+    if (st.st_uid != owner)
+        return keep_failed(path, "not owned by the job's user", EPERM);
+    if (st.st_size == 0)
+        return true;
+    if (asprintf(&name, "%s.attempt-%lu.tail", path, attempt) < 0)
+        return keep_failed(path, "name", ENOMEM);
+    to = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC, 0600);
+    if (to < 0)
+        return errno == EEXIST || keep_failed(name, "create", errno); /* kept before, or whatever it is, it stays */
+    begin = (uint64_t) st.st_size > bytes ? line_at(from, st.st_size - (off_t) bytes) : 0;
+    if ((e = copy_end(from, to, begin, st.st_size))) {
+        (void) unlink(name);
+        return keep_failed(name, "write", e);
+    }
+    return close(to) == 0 || keep_failed(name, "close", errno);
+}
+
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
         { "uid", required_argument, NULL, 'u' },
         { "min-uid", required_argument, NULL, 'm' },
+        { "keep", required_argument, NULL, 'k' },
+        { "attempt", required_argument, NULL, 'a' },
         { NULL, 0, NULL, 0 },
     };
-    unsigned long uid = 0, min_uid = 1000;
+    unsigned long uid = 0, min_uid = 1000, keep = 0, attempt = 0;
+    bool kept = true;
     int c;
 
     opterr = 0;
@@ -607,11 +689,16 @@ int main(int argc, char **argv)
             uid = number(optarg);
         else if (c == 'm')
             min_uid = number(optarg);
+        else if (c == 'k')
+            keep = number(optarg);
+        else if (c == 'a')
+            attempt = number(optarg);
         else
-            refuse("usage: advisor-tail --uid N [--min-uid N]");
+            refuse("usage: advisor-tail --uid N [--min-uid N] [--keep BYTES --attempt N PATH...]");
     }
-    if (optind != argc)
-        refuse("usage: advisor-tail --uid N [--min-uid N]");
+    if ((optind != argc) != (keep > 0) || argc - optind > 2 || keep > KEEP_MAX || attempt > KEEP_ATTEMPT)
+        refuse("usage: advisor-tail --uid N [--min-uid N] [--keep BYTES --attempt N PATH...]");
+    limit(RLIMIT_FSIZE, keep); /* who follows files writes none */
     if (getuid() != 0 && min_uid < 1000)
         min_uid = 1000; /* only root itself may lower it */
     if (uid == 0 || uid < min_uid)
@@ -619,6 +706,10 @@ int main(int argc, char **argv)
     owner = (uid_t) uid;
     drop_rights(owner);
     confine();
+    for (int i = optind; i < argc; i++)
+        kept = (*argv[i] == '/' && keep_file(argv[i], keep, attempt)) && kept;
+    if (keep)
+        _exit(kept ? 0 : 1);
     page = mmap(NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED, TAIL_PAGE_FD, 0);
     if (page == MAP_FAILED)
         refuse("no shared page");

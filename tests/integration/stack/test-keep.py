@@ -236,9 +236,49 @@ def agent_killed_while_it_keeps():
     assert updates(job) == ["preserve", "constrain", "release"], s.describe(job)
 
 
+def log_is_kept_before_it_is_truncated():
+    """The default: the next attempt truncates the output. Its end is beside it, for its owner alone; where that cannot be written
+    the job is restarted all the same, and the advice says so."""
+    where, shut = f"{HOME}/logs", f"{HOME}/shut"
+    for d in (where, shut):
+        s.lab.exec("mkdir", "-p", d, user="labuser1")
+    path = f"{HOME}/loud.sh"
+    with open(path, "w") as f:
+        f.write("""#!/bin/bash
+if [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then
+  for i in $(seq 30000); do echo "line $i of the first attempt"; done; echo "why it failed" >&2
+  echo " iteration 1/10 | consumed samples: 8 | elapsed time per iteration (ms): 200.0 | lm loss: 2.5"
+  echo "$SLURMD_NODENAME: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+  [ -n "$SHUT" ] && chmod a-w "$SHUT"
+  sleep 0.3; exit 1
+fi
+echo "the second attempt"
+""")
+    os.chmod(path, 0o755)
+    loud = lambda folder, env: s.lab.exec("sbatch", "--parsable", "--requeue", '--comment={"advisor":{}}', f"--export=ALL{env}",  # noqa: E731
+                                          f"--output={folder}/%j.out", f"--error={folder}/%j.err", path, user="labuser1")
+    job, other = loud(where, ""), loud(shut, f",SHUT={shut}")
+    done = lambda a: a.status.disposition == api.DISPOSITION_CONVERGED  # noqa: E731
+    a, b = (s.wait_advice(j, match=done, what="convergence", timeout=60) for j in (job, other))
+    for j in (job, other):
+        s.lab.wait_state(j, "COMPLETED", timeout=40)
+    with open(f"{where}/{job}.out") as f:
+        assert f.read() == "the second attempt\n"  # truncated indeed
+    kept = f"{where}/{job}.out.attempt-0.tail"
+    st = os.stat(kept)
+    assert st.st_uid == os.stat(where).st_uid != 0 and st.st_mode & 0o777 == 0o600 and 200_000 < st.st_size <= 262144, st
+    with open(kept) as f:
+        lines = f.read().splitlines()
+    assert lines[0].startswith("line ") and "uncorrectable ECC" in lines[-1], (lines[0], lines[-1])
+    with open(f"{where}/{job}.err.attempt-0.tail") as f:
+        assert f.read() == "why it failed\n"
+    assert "not kept" not in a.status.detail and "not kept: " in b.status.detail and "Permission denied" in b.status.detail, (a, b)
+    assert sorted(os.listdir(shut)) == [f"{other}.err", f"{other}.out"], os.listdir(shut)
+
+
 ceiling("mode: act\n")
 s.agent.start()
 s.wait_connected()
 advstack.run([made_requeueable_then_restarted, not_asked_stays_as_submitted, switched_off_again_by_its_owner,
               ceiling_without_the_verb, undecided_is_kept_and_goes_on, kept_then_mode_lowered, kept_then_taken_by_its_owner,
-              awaits_a_persons_yes, agent_killed_while_it_keeps, advcrash.clean_end(s)])
+              awaits_a_persons_yes, agent_killed_while_it_keeps, log_is_kept_before_it_is_truncated, advcrash.clean_end(s)])
