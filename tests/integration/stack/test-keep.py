@@ -5,6 +5,9 @@ requeueable while it runs, where it asks for that; a failed job that is still un
 third of MinJobAge is over is kept in our hold, and goes on from there or is given back."""
 import json
 import os
+import pwd
+import shutil
+import subprocess
 import sys
 import time
 
@@ -236,6 +239,53 @@ def agent_killed_while_it_keeps():
     assert updates(job) == ["preserve", "constrain", "release"], s.describe(job)
 
 
+def watchdog(*args):
+    """One look of advisor-watchdog at all holds, as the agent's user."""
+    path, state = f"{s.agent.home}/watchdog.yaml", f"{s.agent.home}/state"
+    values = {"state.dir": state, "state.allow_volatile": "true", "ceiling.path": CEILING, "scheduler.landing_bound": "2s",
+              "scheduler.command_deadline": "4s", **({"scheduler.bin_dir": f"{s.lab.dir}/bin"} if s.lab.suite else {})}
+    with open(path, "w") as f:
+        f.writelines(f"{k}: {v}\n" for k, v in values.items())
+    os.chmod(path, 0o644)
+    binary = shutil.copy(os.environ["ADVISOR_WATCHDOG"], f"{s.lab.dir}/bin/advisor-watchdog")
+    os.chmod(binary, 0o755)
+    env = {k: v for k, v in os.environ.items() if not k.startswith("ADVISOR_")}
+    env.update(SLURM_CONF=f"{s.lab.dir}/etc/slurm.conf", HOME=s.agent.home, USER="laboper")
+    pw = pwd.getpwnam("laboper")
+    r = subprocess.run([binary, "--config", path, "--once", *args], cwd=s.agent.home, env=env, capture_output=True, text=True,
+                       user=pw.pw_uid, group=pw.pw_gid, extra_groups=[], timeout=100)
+    assert r.returncode == 0, r
+    return r.stdout + r.stderr
+
+
+def every_end_without_the_agent():
+    """A kept job, the agent dead: each reason why it is over, and what becomes of the job."""
+    rows = [("nothing", lambda: None, "PENDING"),
+            ("a person changes the comment, ceiling lowered", None, "PENDING"),
+            ("ceiling off", lambda: ceiling("mode: off\n"), "CANCELLED")]
+    taken, left = submit(), submit()
+    for job in (taken, left):
+        wait_kept(job)
+    s.agent.kill()
+    now = ("--grace.agent_gone", "0s", "--grace.agent_there", "0s")
+    for what, act, state in rows:
+        if act is None:
+            s.lab.exec("scontrol", "update", f"JobId={taken}", "Comment=mine", user="labuser1")
+            ceiling("mode: observe\nwatchdog: observe\n")
+        else:
+            act()
+        said = watchdog(*now)
+        assert s.lab.job(left)["state"] == state and is_kept(taken), (what, said, s.describe(left))
+    s.agent.start()
+    for job in (taken, left):
+        wait_for("the end of the hold: " + s.agent.log()[-1500:], lambda job=job: not hold(job), 40)
+    time.sleep(2)
+    assert is_kept(taken) and s.lab.job(left)["restarts"] == 1 and updates(left) == updates(taken) == ["preserve"], s.describe(left)
+    s.lab.exec("scancel", taken)
+    ceiling("mode: act\n")
+    s.wait_connected()
+
+
 def log_is_kept_before_it_is_truncated():
     """The default: the next attempt truncates the output. Its end is beside it, for its owner alone; where that cannot be written
     the job is restarted all the same, and the advice says so."""
@@ -281,4 +331,4 @@ s.agent.start()
 s.wait_connected()
 advstack.run([made_requeueable_then_restarted, not_asked_stays_as_submitted, switched_off_again_by_its_owner,
               ceiling_without_the_verb, undecided_is_kept_and_goes_on, kept_then_mode_lowered, kept_then_taken_by_its_owner,
-              awaits_a_persons_yes, agent_killed_while_it_keeps, log_is_kept_before_it_is_truncated, advcrash.clean_end(s)])
+              awaits_a_persons_yes, agent_killed_while_it_keeps, every_end_without_the_agent, log_is_kept_before_it_is_truncated, advcrash.clean_end(s)])
