@@ -102,7 +102,8 @@ const struct adv_config_table agent_config_table = {
     .program = "advisor-agent",
     .about = "Advisor's hands and eyes at a cluster.\n\n"
              "advisor-agent --enrol FILE [flags]: gets the agent's first certificate with the bundle FILE that\n"
-             "`advisorctl cluster enrol` wrote, puts it where tls.cert, tls.key and tls.ca say, and ends.",
+             "`advisorctl cluster enrol` wrote, puts it where tls.cert, tls.key and tls.ca say, and ends.\n\n"
+             "advisor-agent --doctor [-o json] [flags]: finds what is missing at this site, says how to mend it, and ends.",
     .env_prefix = "ADVISOR_AGENT",
     .rows = rows,
     .n_rows = ADV_ARRAY_LEN(rows),

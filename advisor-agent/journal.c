@@ -706,6 +706,13 @@ static bool on_lasting_storage(int fd)
     }
 }
 
+bool journal_folder_lasting(const char *dir)
+{
+    adv_auto_close int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    return fd >= 0 && on_lasting_storage(fd);
+}
+
 static bool lock_within(int fd, int wait_ms)
 {
     const struct timespec step = { .tv_nsec = LOCK_STEP_MS * 1000000l };

@@ -206,6 +206,9 @@ struct journal_story {
 adv_must_check int journal_view_job(const struct journal_view *v, const char *job, struct journal_story *ret,
                                     struct adv_err *err);
 
+/* Does what is in the folder survive a crash of the host? False, too, when that cannot be told. */
+bool journal_folder_lasting(const char *dir);
+
 /* Takes the lock of an agent's folder if it is free; closing @ret_fd gives it back. With it no agent of the folder runs.
  * Errors: -ADV_NOT_FOUND (no agent has ever been there); -ADV_ALREADY_EXISTS (an agent has it); -ADV_UNAVAILABLE. */
 adv_must_check int journal_folder_lock(const char *dir, int *ret_fd, struct adv_err *err);

@@ -11,6 +11,7 @@
 #include "adapters/runner/local.h"
 #include "adapters/slurm/slurm.h"
 #include "advisor-agent/agent.h"
+#include "advisor-agent/doctor/doctor.h"
 #include "advisor-agent/enrol.h"
 #include "common/log.h"
 
@@ -121,6 +122,10 @@ int main(int argc, char **argv)
 {
     ADV_AUTO(adv_config) cfg = NULL;
     int status = 0;
+
+    for (int i = 1; i < argc; i++)
+        if (adv_streq(argv[i], "--doctor"))
+            return doctor_main(argc, argv);
     const char *bundle = take_enrol(&argc, argv);
 
     if (bundle)

@@ -7,6 +7,7 @@
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
+#include <openssl/x509v3.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -250,6 +251,25 @@ static int64_t time_s(const ASN1_TIME *t)
     return ok ? (int64_t) days * 86400 + seconds : 0;
 }
 
+static void uri_name(const X509 *x, char *ret, size_t cap)
+{
+    GENERAL_NAMES *names = X509_get_ext_d2i(x, NID_subject_alt_name, NULL, NULL);
+
+    for (int i = 0; i < sk_GENERAL_NAME_num(names); i++) {
+        const GENERAL_NAME *n = sk_GENERAL_NAME_value(names, i);
+
+        if (n->type != GEN_URI)
+            continue;
+        size_t len = (size_t) ASN1_STRING_length(n->d.uniformResourceIdentifier);
+        const unsigned char *text = ASN1_STRING_get0_data(n->d.uniformResourceIdentifier);
+
+        if (len < cap && !memchr(text, '\0', len))
+            memcpy(ret, text, len);
+        break;
+    }
+    GENERAL_NAMES_free(names);
+}
+
 int pki_look(const char *cert_path, struct pki_cert *ret, struct adv_err *err)
 {
     X509 *x = read_cert(cert_path);
@@ -261,6 +281,7 @@ int pki_look(const char *cert_path, struct pki_cert *ret, struct adv_err *err)
     if (x) {
         c.not_before_s = time_s(X509_get0_notBefore(x));
         c.not_after_s = time_s(X509_get0_notAfter(x));
+        uri_name(x, c.name, sizeof(c.name));
         for (size_t i = 0; hex && hex[i] && i < sizeof(c.serial) - 1; i++)
             c.serial[i] = hex[i] >= 'A' && hex[i] <= 'F' ? (char) (hex[i] - 'A' + 'a') : hex[i];
         *ret = c;

@@ -44,6 +44,7 @@ bool pki_key_exposed(const char *key_path, unsigned *ret_mode);
 struct pki_cert {
     int64_t not_before_s, not_after_s;
     char serial[41];
+    char name[320]; /* its first URI name, "advisor:agent:..."; "" without one, or where it is longer */
 };
 /* Errors: -ADV_NOT_FOUND (file); -ADV_INVALID_ARGUMENT (no certificate in it). */
 adv_must_check int pki_look(const char *cert_path, struct pki_cert *ret, struct adv_err *err);

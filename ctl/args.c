@@ -114,6 +114,11 @@ static const struct command commands[] = {
       "Check a folder of rules: syntax, patterns, examples. Needs no server.",
       "Each rule needs at least two positive and two negative examples, which are tried; exit code 1 says that something is\n"
       "wrong, as FILE:LINE:COLUMN on stderr." },
+    { CMD_DOCTOR, "doctor", "", 0, 0, BIT(OPT_AGENT) | BIT(OPT_AGENT_CONFIG),
+      "Find what is missing at this site, and say how to mend it. Needs no server.",
+      "Run it on the agent's host as the agent's user, before or after the installation; nothing is changed. Each finding says what\n"
+      "is wrong, what that means for Advisor, how to mend it, and how sure that is: docs/doctor.md.\n"
+      "Exit code: 0 nothing worse than notes; 1 warnings; 2 faults; 3 it could not be done." },
     { CMD_VERSION, "version", "", 0, 0, 0, "Print the version of this program.", NULL },
     { CMD_COMPLETION, "completion", "bash", 1, 1, 0, "Print a completion script for bash.",
       "Use it with: source <(advisorctl completion bash)" },
@@ -157,6 +162,8 @@ static const struct option {
     [OPT_EVENT_ID] = { "event-id", "ID", "your own id of the event (default: a random one)" },
     [OPT_PUBLIC_KEY] = { "public-key", "FILE", "check the signature of checkpoints with this Ed25519 key, PEM" },
     [OPT_EXPECT] = { "expect", "SEQ:HASH", "an event that was noted before has to be there" },
+    [OPT_AGENT] = { "agent", "PROGRAM", "advisor-agent (default: as installed)" },
+    [OPT_AGENT_CONFIG] = { "agent-config", "FILE", "the agent's configuration (default: /etc/advisor/agent.yaml if it is there)" },
     [OPT_BEFORE] = { "before", "TIME", "only certificates issued before this time, e.g. 2026-01-02T03:04:05Z" },
 };
 
@@ -431,7 +438,8 @@ void args_help(FILE *out, const struct command *command)
         }
     }
     help_settings(out);
-    help_exit_codes(out);
+    if (!command || command->id != CMD_DOCTOR) /* which has its own */
+        help_exit_codes(out);
 }
 
 /* What may follow the first word of a command: second words of a group, then options of all that begin so. */

@@ -56,6 +56,7 @@ enum command_id {
     CMD_WATCH,
     CMD_RULES_TEST,
     CMD_RULES_LINT,
+    CMD_DOCTOR,
     CMD_VERSION,
     CMD_COMPLETION,
 };
@@ -95,6 +96,8 @@ enum option_id {
     OPT_EVENT_ID,
     OPT_PUBLIC_KEY,
     OPT_EXPECT,
+    OPT_AGENT,
+    OPT_AGENT_CONFIG,
     OPT_COUNT,
 };
 

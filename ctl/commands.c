@@ -836,6 +836,7 @@ enum ctl_exit command_run(struct ctl *ctl)
         [CMD_WATCH] = cmd_watch,
         [CMD_RULES_TEST] = cmd_rules_test,
         [CMD_RULES_LINT] = cmd_rules_lint,
+        [CMD_DOCTOR] = cmd_doctor,
     };
 
     assert(ctl->args->command->id < ADV_ARRAY_LEN(run) && run[ctl->args->command->id]);

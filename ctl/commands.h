@@ -22,6 +22,9 @@ enum ctl_exit command_run(struct ctl *ctl);
 enum ctl_exit cmd_rules_test(struct ctl *ctl);
 enum ctl_exit cmd_rules_lint(struct ctl *ctl);
 
+/* doctor.c: becomes `advisor-agent --doctor`, without a server; returns only when that program cannot be run. */
+enum ctl_exit cmd_doctor(struct ctl *ctl);
+
 /* Moves the first field's items of @from behind those of @into (both of one list response) and empties them there.
  * Errors: -ADV_RESOURCE_EXHAUSTED. */
 adv_must_check int command_merge_page(ProtobufCMessage *into, ProtobufCMessage *from);

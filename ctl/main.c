@@ -52,6 +52,8 @@ static enum ctl_exit run_command(const struct args *a, const struct adv_config *
     struct adv_err err = { 0 };
     ADV_AUTO(client) client = NULL;
 
+    if (a->command->id == CMD_DOCTOR) /* who is asked stands in the agent's settings, not in ours */
+        return cmd_doctor(&ctl);
     if (client_new(ctl.cfg, &client, &err) < 0)
         return usage(err.msg);
     ctl.client = client;

@@ -67,7 +67,7 @@ const char *slurm_conf_path(const struct slurm_conf *c)
     return c->copy;
 }
 
-static const char *find_source(const struct slurm_conf *c)
+const char *slurm_conf_source(const struct slurm_conf *c)
 {
     const char *const places[] = { c->given ? c->given : getenv("SLURM_CONF"), "/etc/slurm/slurm.conf",
                                    "/run/slurm/conf/slurm.conf" };
@@ -225,7 +225,7 @@ int slurm_conf_refresh(struct slurm_conf *c, struct adv_err *err)
     if (c->fresh && unchanged(c))
         return 0;
     c->fresh = false;
-    if (!(source = find_source(c)))
+    if (!(source = slurm_conf_source(c)))
         return adv_err_set_reason(err, ADV_UNAVAILABLE, "NO_SLURM_CONF",
                                   "no slurm.conf: set SLURM_CONF or put it at /etc/slurm/slurm.conf");
     adv_buf_init(&text, CONF_MAX);

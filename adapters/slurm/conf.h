@@ -23,6 +23,9 @@ struct slurm_conf *slurm_conf_free(struct slurm_conf *c);
  * Errors: -ADV_UNAVAILABLE (no source, unreadable, or the copy cannot be written). */
 adv_must_check int slurm_conf_refresh(struct slurm_conf *c, struct adv_err *err);
 
+/* The site's own file, as it is found now; NULL: there is none. Valid as long as @c and the environment. */
+const char *slurm_conf_source(const struct slurm_conf *c);
+
 /* Path of the copy; valid as long as @c. */
 const char *slurm_conf_path(const struct slurm_conf *c);
 

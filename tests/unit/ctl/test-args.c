@@ -37,6 +37,7 @@ Test(args, good)
         { { "watch", "--since=" }, CMD_WATCH, NULL, NULL, "" },
         { { "rules", "test", "--scope=node", "--node", "n1", "f", "g", "h" }, CMD_RULES_TEST, "f", "g", "" },
         { { "rules", "lint", "dir" }, CMD_RULES_LINT, "dir", NULL, "" },
+        { { "doctor", "-o", "json", "--agent-config=f", "--agent", "p" }, CMD_DOCTOR, NULL, NULL, "--output=json" },
         { { "completion", "bash" }, CMD_COMPLETION, "bash", NULL, "" },
     };
 
