@@ -16,7 +16,6 @@
 
 #define TTL_S         10 /* as the adapter's default */
 #define OUTPUT_MAX    (64u << 20)
-#define COMMAND_MS    20000 /* the tools give up after 10 to 20 s by themselves */
 #define PATIENCE_MS   4000  /* a refusal that took longer is slowness, and not worth another wait */
 #define AHEAD_SLACK_S 2
 
@@ -108,7 +107,7 @@ static char *ask(struct asking *k, const char *const argv[], struct doctor_answe
     (void) snprintf(tool, sizeof(tool), "%s%s%s", k->f->bin_dir, k->f->bin_dir[0] ? "/" : "", argv[0]);
     for (size_t i = 1; i < ADV_ARRAY_LEN(with) - 1 && argv[i]; i++)
         with[i] = argv[i];
-    doctor_ask(k->a, slurm_conf_path(k->conf), with, COMMAND_MS, ret, &out, ret_len);
+    doctor_ask(k->a, slurm_conf_path(k->conf), with, (int) k->f->command_deadline_ms, ret, &out, ret_len);
     if (ret->end == DOCTOR_ANSWERED)
         return out;
     if (ret->said[0] && ret->end == DOCTOR_NOT_ASKED)
@@ -156,7 +155,7 @@ static bool ask_ping(struct asking *k)
         const char *const own[] = { tool, "ping", NULL };
 
         (void) snprintf(tool, sizeof(tool), "%s%sscontrol", k->f->bin_dir, k->f->bin_dir[0] ? "/" : "");
-        doctor_ask(k->a, s->conf_source, own, COMMAND_MS, &s->ping_own_conf, NULL, NULL);
+        doctor_ask(k->a, s->conf_source, own, (int) k->f->command_deadline_ms, &s->ping_own_conf, NULL, NULL);
     }
     return false;
 }

@@ -18,7 +18,7 @@ struct doctor_asking {
     int64_t until_mono_us;  /* nothing is started after that, by the runner's clock */
 };
 
-/* Fills @f->slurm; the settings at the start of @f are read.
+/* Fills @f->slurm; the settings at the start of @f are read. Each command has the agent's own deadline.
  * Thread: one owner.  Blocks: until all have answered or been given up. */
 void doctor_gather(const struct doctor_asking *a, struct doctor_facts *f);
 

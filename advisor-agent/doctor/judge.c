@@ -147,7 +147,7 @@ static const struct doctor_kind kinds[KINDS] = {
       "An undecided job has to be held after a third of MinJobAge, which is before a mass failure shows itself (60 s): more jobs are held than needed, "
       "and an agent that is away for MinJobAge loses what ended.",
       "MinJobAge=300 (Slurm's default) in slurm.conf, then `scontrol reconfigure`."),
-    K(MIN_JOB_AGE_ZERO, WARNING, "slurmctld never forgets ended jobs (MinJobAge=0).",
+    K(MIN_JOB_AGE_ZERO, WARNING, "slurmctld never forgets ended jobs (MinJobAge=0; 22.05 makes 2 s of it, which is told as such).",
       "The list of jobs grows until MaxJobCount: each look takes longer, and then no job can be submitted.",
       "MinJobAge=300 in slurm.conf, then `scontrol reconfigure`."),
     K(JOB_REQUEUE_OFF, WARNING, "Jobs cannot be requeued unless they ask for it (JobRequeue=0).",
