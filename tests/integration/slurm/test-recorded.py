@@ -28,6 +28,7 @@ def meaning(job):
     m = {k: v for k, v in job.items() if k not in TIMES}
     if "priority" in m:  # releases count differently; held is 0 with all
         m["priority"] = min(m["priority"], 1)
+    m["parts"] = [{k: v for k, v in part.items() if k not in TIMES} for part in job.get("parts", [])]
     m["times"] = " ".join(k for k in TIMES if job.get(k, 0) > 0)
     return m
 
