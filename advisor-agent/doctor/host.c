@@ -124,31 +124,6 @@ static void look_at_folder(const struct agent_config *c, struct doctor_host *h)
 
 /* ---- other agents ---- */
 
-int doctor_read_cmdline(char *text, size_t len, char **ret_flags, int max, const char **ret_config)
-{
-    int n = 0;
-    bool first = true, config = false;
-
-    *ret_config = "";
-    if (!len || text[len - 1] != '\0')
-        return 0; /* cut */
-    for (char *p = text; p < text + len; p += strlen(p) + 1) {
-        if (first) {
-            first = false;
-        } else if (config) {
-            *ret_config = p;
-            config = false;
-        } else if (adv_streq(p, "--config")) {
-            config = true;
-        } else if (adv_startswith(p, "--config=")) {
-            *ret_config = p + strlen("--config=");
-        } else if (n < max) {
-            ret_flags[n++] = p;
-        }
-    }
-    return n;
-}
-
 static void look_at_agent(const char *pid, const struct agent_config *c, struct doctor_host *h)
 {
     char path[64], text[CMDLINE_MAX], comm[32] = "", *flags[FLAGS_MAX];
@@ -396,61 +371,6 @@ void doctor_link(uv_loop_t *loop, const struct agent_config *c, int wait_ms, str
 }
 
 /* ---- output files ---- */
-
-void doctor_mount_type(const char *mounts, size_t len, const char *path, char *ret, size_t cap)
-{
-    size_t best = 0;
-
-    ret[0] = '\0';
-    for (const char *p = mounts, *end = mounts + len, *nl; p < end; p = nl + 1) {
-        char at[1024];
-        size_t n = 0;
-
-        if (!(nl = memchr(p, '\n', (size_t) (end - p))))
-            nl = end;
-        const char *where = memchr(p, ' ', (size_t) (nl - p));
-        const char *type = where ? memchr(where + 1, ' ', (size_t) (nl - where - 1)) : NULL;
-        const char *type_end = type ? memchr(type + 1, ' ', (size_t) (nl - type - 1)) : NULL;
-        if (!type_end)
-            continue;
-        bool whole = true;
-        for (const char *q = where + 1; q < type; q++) { /* blanks and the like are \040 there */
-            if (n == sizeof(at) - 1) {
-                whole = false;
-                break;
-            }
-            if (*q == '\\' && type - q >= 4 && q[1] >= '0' && q[1] <= '3' && q[2] >= '0' && q[2] <= '7' && q[3] >= '0' && q[3] <= '7') {
-                at[n++] = (char) ((q[1] - '0') * 64 + (q[2] - '0') * 8 + (q[3] - '0'));
-                q += 3;
-            } else {
-                at[n++] = *q;
-            }
-        }
-        at[n] = '\0';
-        while (n > 1 && at[n - 1] == '/')
-            at[--n] = '\0';
-        /* the later of two at one place is on top */
-        if (!whole || n < best || strncmp(path, at, n) != 0 || !(n == 1 || path[n] == '/' || path[n] == '\0'))
-            continue;
-        best = n;
-        doctor_clean(ret, cap, type + 1, (size_t) (type_end - type - 1));
-    }
-}
-
-enum doctor_tri doctor_is_network(const char *type)
-{
-    static const char *const shared[] = { "nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "smbfs", "9p", "pvfs2", "panfs", "ibrix",
-                                          "afs", "orangefs", "wekafs", "virtiofs", "ocfs2", "gfs2", "glusterfs", NULL };
-    static const char *const local[] = { "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "tmpfs", "ramfs", "overlay", "f2fs", "jfs", "reiserfs", "vfat", NULL };
-
-    for (size_t i = 0; shared[i]; i++)
-        if (adv_streq(type, shared[i]))
-            return DOCTOR_YES;
-    for (size_t i = 0; local[i]; i++)
-        if (adv_streq(type, local[i]))
-            return DOCTOR_NO;
-    return DOCTOR_UNKNOWN;
-}
 
 struct trying {
     struct doctor_slurm *s;

@@ -24,15 +24,4 @@ void doctor_link(uv_loop_t *loop, const struct agent_config *c, int wait_ms, str
 /* Opens the output files found with their owners' rights, by the helper, and reads nothing of them. Blocks: @wait_ms at most. */
 void doctor_outputs(uv_loop_t *loop, const struct agent_config *c, int wait_ms, struct doctor_facts *f);
 
-/* ---- pure, for tests ---- */
-
-/* The file system type under @path by /proc/self/mounts, as far as links do not lead elsewhere; "" if it is not told. */
-void doctor_mount_type(const char *mounts, size_t len, const char *path, char *ret, size_t cap);
-/* "nfs4", "lustre": is it shared by hosts? UNKNOWN for what may or may not be (fuse). */
-enum doctor_tri doctor_is_network(const char *type);
-
-/* From an agent's command line as /proc has it: the words after argv[0], at most @max, and the file of --config ("").
- * @text is cut in place; what is returned points into it. Returns how many flags of settings there are. */
-int doctor_read_cmdline(char *text, size_t len, char **ret_flags, int max, const char **ret_config);
-
 #endif

@@ -2,7 +2,7 @@
 #ifndef ADVISOR_DOCTOR_READ_H
 #define ADVISOR_DOCTOR_READ_H
 
-/* What Slurm's tools print when the doctor asks, read into facts. All input is hostile: it may be anything, and whatever is
+/* What Slurm's tools and the kernel print when the doctor asks, read into facts. All input is hostile: it may be anything, and whatever is
  * not understood stays unknown. Texts are NUL-terminated after @len.
  *
  * Pure. Any thread, never blocks. */
@@ -47,5 +47,14 @@ bool doctor_read_comments(char *text, size_t len, const char *sep, doctor_commen
 void doctor_read_federation(const char *text, size_t len, char *ret, size_t cap);
 /* sacctmgr -n -P show cluster format=Cluster: how many. */
 size_t doctor_read_clusters(const char *text, size_t len);
+
+/* The file system type under @path by /proc/self/mounts, as far as links do not lead elsewhere; "" if it is not told. */
+void doctor_mount_type(const char *mounts, size_t len, const char *path, char *ret, size_t cap);
+/* "nfs4", "lustre": is it shared by hosts? UNKNOWN for what may or may not be (fuse). */
+enum doctor_tri doctor_is_network(const char *type);
+
+/* From an agent's command line as /proc has it: the words after argv[0], at most @max, and the file of --config ("").
+ * @text is cut in place; what is returned points into it. Returns how many flags of settings there are. */
+int doctor_read_cmdline(char *text, size_t len, char **ret_flags, int max, const char **ret_config);
 
 #endif

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "advisor-agent/doctor/host.h"
 #include "advisor-agent/doctor/read.h"
 #include "advisor-agent/doctor/report.h"
 #include "common/json.h"

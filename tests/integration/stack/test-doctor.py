@@ -152,7 +152,7 @@ def rights(lab):
     finally:
         S.conf("PrivateData=")
         level("Operator")
-    S.expect("RIGHTS_UNKNOWN" if lab.suite else "OPERATOR_MISSING", "nosuchuser", scheduler__user="nosuchuser", alone=False)
+    S.expect("OPERATOR_MISSING", "sacctmgr add user nosuchuser", scheduler__user="nosuchuser")
 
 
 @case

@@ -11,7 +11,6 @@
 #include "adapters/runner/scripted.h"
 #include "adapters/slurm/parse.h"
 #include "advisor-agent/doctor/gather.h"
-#include "advisor-agent/doctor/host.h"
 #include "advisor-agent/doctor/judge.h"
 #include "advisor-agent/doctor/read.h"
 #include "advisor-agent/doctor/report.h"
