@@ -35,6 +35,7 @@ static const char *const verb_names[ADAPTER_VERB_MAX_] = {
     [ADAPTER_VERB_CONSTRAIN] = "constrain",
     [ADAPTER_VERB_RELEASE] = "release",
     [ADAPTER_VERB_CANCEL] = "cancel",
+    [ADAPTER_VERB_REARM_CHILD] = "rearm_child",
 };
 
 static const char *const reason_names[ADAPTER_REASON_MAX_] = {

@@ -22,7 +22,7 @@
 
 #include "common/err.h"
 
-#define ADAPTER_OPS_VERSION 2
+#define ADAPTER_OPS_VERSION 3
 #define ADAPTER_ID_SIZE     32 /* "4294967295_4294967295" and its NUL */
 
 /* ---- what a scheduler shows ------------------------------------------------------------------------------------ */
@@ -91,6 +91,7 @@ struct adapter_job {
     uint32_t uid;
     const char *account, *partition, *qos;
     uint32_t node_count; /* allocated, or the least asked for */
+    const char *dependency; /* what it waits for, in the scheduler's own syntax; "" when nothing */
 };
 
 /* One component of a heterogeneous job, the leader's own included. */
@@ -117,7 +118,6 @@ struct adapter_job_detail {
     const char *stdout_pattern; /* as submitted; "" where the scheduler shows only the result */
     const char *excluded_nodes; /* compressed host list */
     const char *required_nodes;
-    const char *dependency;
     const char *features;    /* what the job asks of nodes, in the scheduler's own syntax; "" when nothing */
     const char *reservation; /* "" when none */
     int64_t time_limit_s; /* 0: unknown, -1: none */
@@ -183,6 +183,7 @@ enum adapter_verb {
     ADAPTER_VERB_CONSTRAIN,        /* set the nodes to avoid and an early start on a waiting job */
     ADAPTER_VERB_RELEASE,          /* open our hold */
     ADAPTER_VERB_CANCEL,
+    ADAPTER_VERB_REARM_CHILD,      /* give a waiting job its dependencies on a requeued one back, all of its list */
     ADAPTER_VERB_MAX_,
 };
 #define ADAPTER_VERB_BIT(verb) (1u << (verb))
@@ -271,6 +272,12 @@ struct adapter_action {
 
     /* CANCEL: only a job that waits in the hold that a requeue made. Who was released, by whomever, is not cancelled. */
     bool only_in_hold;
+
+    /* REARM_CHILD: the job that failed and was requeued, and must be seen waiting as this attempt; what the child's list was before
+     * that failure, "" or NULL: not known. */
+    const char *parent;
+    uint32_t parent_restarts;
+    const char *dependency_before;
 
     /* RELEASE, CONSTRAIN: when set, a differing comment is a person's sign and stops us. */
     const char *expect_comment;
@@ -430,6 +437,8 @@ struct adapter_ops {
     /* How many times longer than usual the host should wait between looks that nothing depends on: 1 while the scheduler
      * answers well, more while it is slow or refuses. */
     unsigned (*pace)(const struct adapter *a);
+    /* Does @dependency (of a job) name @parent's end? Pure. NULL: the scheduler has no such thing. */
+    bool (*depends)(const char *dependency, const char *parent);
     /* @action is copied. */
     void (*act)(struct adapter *a, const struct adapter_action *action, adapter_act_cb cb, void *arg);
     /* Starts no more commands. Outstanding callbacks still come (UNAVAILABLE, or what their running command says);

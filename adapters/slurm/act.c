@@ -12,6 +12,7 @@
  * restart count must be exactly one more; and where the state before was not a proven failure, accounting is asked
  * whether a cancelled or completed job was brought back. */
 
+#include "adapters/slurm/depend.h"
 #include "adapters/slurm/internal.h"
 
 #include <stdio.h>
@@ -20,6 +21,7 @@
 #define POLL_MAX_MS   1000
 #define ACCT_TRIES    5
 #define ACCT_PAUSE_MS 300
+#define DEPENDENCY_MAX (64u << 10) /* bytes of a list; a job with more is no child of ours */
 #define STALE_MAX     3 /* times a write may come to its turn too late */
 
 enum { ACT_START, ACT_RESERVATION, ACT_WRITE, ACT_PAUSE, ACT_ACCOUNTING, ACT_ACCOUNTING_PAUSE };
@@ -35,6 +37,9 @@ struct act_task {
     struct adapter_job_detail *before, *after;
     char target[ADAPTER_ID_SIZE + 8], start[64];
     char *exclude, *reserved;
+    struct adapter_job_detail *parent; /* REARM_CHILD */
+    char *dependency;                  /* the argument */
+    size_t edges;                      /* to the parent, once it is done */
     const char *argv[SLURM_ARGV_MAX];
 
     int64_t deadline_us, sent_us, read_began_us, kill_at_boot_us;
@@ -75,8 +80,10 @@ static void finish(struct act_task *p)
     (void) adapter_node_list_free(p->nodes);
     (void) adapter_job_detail_free(p->before);
     (void) adapter_job_detail_free(p->after);
+    (void) adapter_job_detail_free(p->parent);
     free(p->exclude);
     free(p->reserved);
+    free(p->dependency);
     free(p->strings);
     free(p->lists);
     slurm_task_done(&p->t);
@@ -137,6 +144,10 @@ static void build_argv(struct act_task *p)
         p->argv[n++] = p->target;
         if (p->action.verb == ADAPTER_VERB_MAKE_REQUEUEABLE) {
             p->argv[n++] = "Requeue=1";
+            break;
+        }
+        if (p->action.verb == ADAPTER_VERB_REARM_CHILD) {
+            p->argv[n++] = p->dependency;
             break;
         }
         if (p->plan.set_exclude) {
@@ -203,6 +214,10 @@ static enum look look_at(const struct act_task *p, enum adapter_reason *ret_reas
         if (ended)
             return LOOK_NEVER;
         return slurm_plan_reached(&p->plan, p->after) ? LOOK_REACHED : LOOK_AGAIN;
+    case ADAPTER_VERB_REARM_CHILD:
+        if (j->state != ADAPTER_JOB_PENDING)
+            return LOOK_NEVER; /* it was started, or ended */
+        return slurm_deps_waiting(j->dependency, j, &p->parent->job) >= p->edges ? LOOK_REACHED : LOOK_AGAIN;
     case ADAPTER_VERB_RELEASE:
         if (j->state == ADAPTER_JOB_CANCELLED)
             return LOOK_NEVER;
@@ -364,6 +379,46 @@ static void send_command(struct act_task *p)
     slurm_task_write(&p->t, p->argv, p->kill_at_boot_us);
 }
 
+static void read_before(struct act_task *p);
+
+/* The list that @d is to have. */
+static enum adapter_reason plan_dependency(struct act_task *p, const struct adapter_job_detail *d, char **ret, size_t *ret_edges)
+{
+    ADV_AUTO_DONE(adv_buf) text = { 0 };
+    const char *why;
+
+    adv_buf_init(&text, DEPENDENCY_MAX);
+    enum adapter_reason r = slurm_deps_rearm(d->job.dependency, p->action.dependency_before ? p->action.dependency_before : "",
+                                             &d->job, &p->parent->job, &text, &why);
+    if (why)
+        (void) snprintf(p->own_note, sizeof(p->own_note), "%s", why);
+    if (r != ADAPTER_REASON_OK)
+        return r;
+    *ret_edges = slurm_deps_waiting(text.data, &d->job, &p->parent->job);
+    if (asprintf(ret, "Dependency=%s", text.data) < 0)
+        abort();
+    return r;
+}
+
+/* An edge to a job that has gone counts as met on 22.05: the parent must be there and wait, right before. */
+static void on_parent(void *arg, enum adapter_found found, struct adapter_job_detail *d, const struct adv_err *err)
+{
+    struct act_task *p = arg;
+
+    p->parent = d;
+    if (found == ADAPTER_FOUND && d->job.state == ADAPTER_JOB_PENDING && !d->job.completing &&
+        d->job.restart_count == p->action.parent_restarts) {
+        read_before(p);
+        return;
+    }
+    if (found == ADAPTER_FOUND_UNKNOWN && err)
+        p->res.err = *err;
+    (void) snprintf(p->own_note, sizeof(p->own_note), "the job that it depends on does not wait");
+    finish_unsent(p, found == ADAPTER_FOUND_UNKNOWN                    ? ADAPTER_REASON_UNAVAILABLE
+                     : found == ADAPTER_FOUND && d->job.completing ? ADAPTER_REASON_COMPLETING_WAIT
+                                                                     : ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE);
+}
+
 static bool same_plan(const struct slurm_plan *a, const struct slurm_plan *b)
 {
     return a->reason == b->reason && a->start_s == b->start_s && a->set_exclude == b->set_exclude &&
@@ -391,6 +446,13 @@ static void on_reread(void *arg, enum adapter_found found, struct adapter_job_de
             reason = ADAPTER_REASON_CONFLICT_USER_ACTION;
         slurm_plan_done(&now);
     }
+    if (reason == ADAPTER_REASON_OK && p->action.verb == ADAPTER_VERB_REARM_CHILD) {
+        adv_auto_free char *now = NULL;
+        size_t edges;
+        reason = plan_dependency(p, d, &now, &edges);
+        if (reason == ADAPTER_REASON_OK && !adv_streq(now, p->dependency))
+            reason = ADAPTER_REASON_CONFLICT_USER_ACTION;
+    }
     if (reason == ADAPTER_REASON_OK)
         send_command(p);
     else
@@ -416,6 +478,13 @@ static void ask_leave(struct act_task *p)
         slurm_plan_constrain(&p->action, p->before, p->nodes, p->reserved, &p->plan);
         if (p->plan.reason != ADAPTER_REASON_OK) {
             finish_unsent(p, p->plan.reason);
+            return;
+        }
+    }
+    if (p->action.verb == ADAPTER_VERB_REARM_CHILD) {
+        enum adapter_reason r = plan_dependency(p, p->before, &p->dependency, &p->edges);
+        if (r != ADAPTER_REASON_OK) {
+            finish_unsent(p, r);
             return;
         }
     }
@@ -506,11 +575,14 @@ static void act_resume(struct slurm_task *t)
 
     switch (t->step) {
     case ACT_START:
-        if ((unsigned) p->action.verb >= ADAPTER_VERB_MAX_ || p->action.expect_submit_s <= 0 || !p->action.id[0]) {
-            (void) adv_err_set(&p->res.err, ADV_INVALID_ARGUMENT, "an action needs a verb, an id and the submit time");
+        if ((unsigned) p->action.verb >= ADAPTER_VERB_MAX_ || p->action.expect_submit_s <= 0 || !p->action.id[0] ||
+            (p->action.verb == ADAPTER_VERB_REARM_CHILD && !p->action.parent)) {
+            (void) adv_err_set(&p->res.err, ADV_INVALID_ARGUMENT, "an action needs a verb, an id and the submit time, and for a child its parent");
             finish_unsent(p, ADAPTER_REASON_INVALID);
         } else if (p->action.verb == ADAPTER_VERB_CONSTRAIN) {
             t->a->base.ops->nodes(&t->a->base, on_nodes, p);
+        } else if (p->action.verb == ADAPTER_VERB_REARM_CHILD) {
+            slurm_find(t->a, p->action.parent, on_parent, p);
         } else {
             read_before(p);
         }
@@ -568,7 +640,8 @@ static void act_resume(struct slurm_task *t)
 /* One block for all strings, one for the two lists. */
 static void copy_action(struct act_task *p, const struct adapter_action *in)
 {
-    const char *const texts[] = { in->id ? in->id : "", in->tag ? in->tag : "-", in->expect_comment };
+    const char *const texts[] = { in->id ? in->id : "", in->tag ? in->tag : "-", in->expect_comment, in->parent,
+                                  in->dependency_before };
     size_t bytes = 1, n = in->n_exclude + in->n_exclude_before;
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(texts); i++)
@@ -583,7 +656,8 @@ static void copy_action(struct act_task *p, const struct adapter_action *in)
         abort();
     p->action = *in;
     char *w = p->strings;
-    const char **fields[] = { &p->action.id, &p->action.tag, &p->action.expect_comment };
+    const char **fields[] = { &p->action.id, &p->action.tag, &p->action.expect_comment, &p->action.parent,
+                              &p->action.dependency_before };
     for (size_t i = 0; i < ADV_ARRAY_LEN(texts); i++) {
         if (!texts[i])
             continue;

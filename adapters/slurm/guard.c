@@ -30,6 +30,7 @@ unsigned slurm_verb_states(enum adapter_verb verb)
         return RUNS | WAITS;
     case ADAPTER_VERB_CONSTRAIN:
     case ADAPTER_VERB_RELEASE:
+    case ADAPTER_VERB_REARM_CHILD:
         return WAITS;
     case ADAPTER_VERB_CANCEL:
         return RUNS | WAITS | HOLDS;
@@ -187,6 +188,12 @@ static enum adapter_reason guard_comment(const struct adapter_action *act, const
     return ADAPTER_REASON_CONFLICT_USER_ACTION;
 }
 
+/* Slurm does not judge what is held, so there is nothing to give back, and who holds it has plans of his own. */
+static enum adapter_reason guard_child_held(const struct adapter_action *act, const struct adapter_job_detail *d)
+{
+    return d->job.held ? ADAPTER_REASON_CONFLICT_USER_ACTION : ADAPTER_REASON_OK;
+}
+
 #define V(name) ADAPTER_VERB_BIT(ADAPTER_VERB_##name)
 #define ALL     (ADAPTER_VERB_BIT(ADAPTER_VERB_MAX_) - 1)
 static const struct {
@@ -205,6 +212,7 @@ static const struct {
     { "comment", V(RELEASE) | V(CONSTRAIN), guard_comment },
     { "only_in_hold", V(CANCEL), guard_only_in_hold },
     { "our_hold", V(RELEASE) | V(CONSTRAIN), guard_our_hold },
+    { "child_held", V(REARM_CHILD), guard_child_held },
 };
 
 enum adapter_reason slurm_guard(const struct adapter_action *action, const struct adapter_job_detail *before,

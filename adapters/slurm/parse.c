@@ -167,8 +167,9 @@ bad:
 
 enum field {
     F_JOBID, F_ARRAYID, F_TASK, F_HETID, F_HETOFF, F_STATE, F_RESTARTS, F_REQUEUE, F_BATCH, F_EXIT, F_SUBMIT,
-    F_ELIGIBLE, F_START, F_END, F_PRIORITY, F_NODES, F_USER, F_UID, F_ACCOUNT, F_PARTITION, F_QOS, F_NNODES, F_REASON,
-    F_NAME, F_COMMENT, F_WORKDIR, F_STDOUT, F_STDERR, F_REQNODES, F_DEPENDENCY, F_LIMIT, F_FEATURES,
+    F_ELIGIBLE, F_START, F_END, F_PRIORITY, F_NODES, F_USER, F_UID, F_ACCOUNT, F_PARTITION, F_QOS, F_NNODES, F_DEPENDENCY,
+    F_REASON,
+    F_NAME, F_COMMENT, F_WORKDIR, F_STDOUT, F_STDERR, F_REQNODES, F_LIMIT, F_FEATURES,
     F_RESERVATION,
 };
 #define DETAIL_FIELDS (F_RESERVATION + 1)
@@ -176,8 +177,9 @@ enum field {
 static const char *const field_names[DETAIL_FIELDS] = {
     "JobID",      "ArrayJobID", "ArrayTaskID", "HetJobID", "HetJobOffset", "State",        "RestartCnt", "Requeue",
     "BatchFlag",  "exit_code",  "SubmitTime",  "EligibleTime", "StartTime", "EndTime",     "PriorityLong", "NodeList",
-    "UserName",   "UserID",     "Account",     "Partition", "QOS",         "NumNodes",     "Reason",
-    "Name",       "Comment",    "WorkDir",     "STDOUT",   "STDERR",       "ReqNodes",     "Dependency", "TimeLimit",
+    "UserName",   "UserID",     "Account",     "Partition", "QOS",         "NumNodes",     "Dependency",
+    "Reason",
+    "Name",       "Comment",    "WorkDir",     "STDOUT",   "STDERR",       "ReqNodes",     "TimeLimit",
     "Feature",    "Reservation",
 };
 
@@ -293,6 +295,7 @@ static int parse_job(char *const *f, struct adapter_job *j)
     j->account = plain(f[F_ACCOUNT]);
     j->partition = plain(f[F_PARTITION]);
     j->qos = plain(f[F_QOS]);
+    j->dependency = plain(f[F_DEPENDENCY]);
     /* Held is what does not start by itself. BadConstraints and DependencyNeverSatisfied have priority 0 too; they
      * need more than a release, so they are not called held. */
     bool waiting = j->state == ADAPTER_JOB_PENDING || j->completing;
@@ -519,8 +522,9 @@ struct adapter_job_detail *slurm_detail_new(const struct adapter_job *job)
     d->job.account = slurm_detail_str(d, job->account);
     d->job.partition = slurm_detail_str(d, job->partition);
     d->job.qos = slurm_detail_str(d, job->qos);
+    d->job.dependency = slurm_detail_str(d, job->dependency ? job->dependency : "");
     d->name = d->comment = d->workdir = d->stdout_path = d->stderr_path = d->stdout_pattern = d->excluded_nodes =
-        d->required_nodes = d->dependency = d->features = d->reservation = "";
+        d->required_nodes = d->features = d->reservation = "";
     return d;
 }
 
@@ -619,7 +623,6 @@ static struct adapter_job_detail *make_detail(char *const *f, const struct adapt
     d->comment = slurm_detail_str(d, plain(f[F_COMMENT]));
     d->workdir = slurm_detail_str(d, plain(f[F_WORKDIR]));
     d->required_nodes = slurm_detail_str(d, plain(f[F_REQNODES]));
-    d->dependency = slurm_detail_str(d, plain(f[F_DEPENDENCY]));
     d->features = slurm_detail_str(d, plain(f[F_FEATURES]));
     d->reservation = slurm_detail_str(d, plain(f[F_RESERVATION]));
     d->time_limit_s = time_limit(f[F_LIMIT]);

@@ -10,7 +10,7 @@
 
 /* ---- squeue -O: the fields of one job, in this order, each followed by the separator; Reason is last, as it is the
  * only one that is free text (of Slurm's own). */
-#define SLURM_JOB_FIELDS 23
+#define SLURM_JOB_FIELDS 24
 
 /* The -O argument for separator @sep, e.g. "|". */
 adv_must_check int slurm_job_format(const char *sep, struct adv_buf *out);

@@ -9,6 +9,7 @@
  * jobs do not exist, with exit code 0 and in the same words as for a job that is gone. So absence is believed only when
  * slurmctld itself says, before and after, that we see everything. */
 
+#include "adapters/slurm/depend.h"
 #include "adapters/slurm/internal.h"
 
 #include <pwd.h>
@@ -659,6 +660,7 @@ static const struct adapter_ops slurm_ops = {
     .inspect = slurm_inspect,
     .history = slurm_history,
     .pace = slurm_pace,
+    .depends = slurm_depends,
     .act = slurm_act,
     .free = slurm_free,
 };

@@ -87,7 +87,7 @@ static json_t *detail_json(const struct adapter_job_detail *d)
     put(o, "stderr", text(d->stderr_path));
     put(o, "excluded", text(d->excluded_nodes));
     put(o, "required", text(d->required_nodes));
-    put(o, "dependency", text(d->dependency));
+    put(o, "dependency", text(d->job.dependency));
     put(o, "time_limit", json_integer(d->time_limit_s));
     json_t *parts = json_array();
     for (size_t i = 0; i < d->n_parts; i++) {
@@ -345,6 +345,12 @@ int main(int argc, char **argv)
             t.action.n_exclude_before = split(v, t.lists[1]);
         else if (strcmp(a, "--comment") == 0)
             t.action.expect_comment = v;
+        else if (strcmp(a, "--parent") == 0)
+            t.action.parent = v;
+        else if (strcmp(a, "--parent-restarts") == 0)
+            t.action.parent_restarts = (uint32_t) number(v);
+        else if (strcmp(a, "--dependency-before") == 0)
+            t.action.dependency_before = v;
         else if (strcmp(a, "--deadline") == 0)
             t.action.deadline_ms = (int) number(v);
         else

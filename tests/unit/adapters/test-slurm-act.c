@@ -14,7 +14,7 @@
 
 /* A job as the tools print it; zero means the usual. */
 struct fake {
-    const char *state, *reason, *comment, *excluded, *required, *features, *reservation;
+    const char *state, *reason, *comment, *excluded, *required, *features, *reservation, *dependency;
     int restarts, submit, eligible;
     bool held, no_requeue, no_batch, gone;
 };
@@ -113,11 +113,11 @@ static void expect_read(struct bench *b, const char *id, const struct fake *f)
     (void) adv_buf_appendf(&b->script, "\n<~ %d${nonce}%d${nonce}%d${nonce}768${nonce}%d${nonce}%d${nonce}", f->restarts,
                            !f->no_requeue, !f->no_batch, submit, f->eligible ? f->eligible : submit);
     (void) adv_buf_appendf(&b->script, "\n<~ N/A${nonce}N/A${nonce}%d${nonce}n1${nonce}u${nonce}1000${nonce}", !f->held);
-    (void) adv_buf_appendf(&b->script, "\n<~ acct${nonce}main${nonce}normal${nonce}1${nonce}%s${nonce}",
-                           or(f->reason, "NonZeroExitCode"));
+    (void) adv_buf_appendf(&b->script, "\n<~ acct${nonce}main${nonce}normal${nonce}1${nonce}%s${nonce}%s${nonce}",
+                           or(f->dependency, "(null)"), or(f->reason, "NonZeroExitCode"));
     (void) adv_buf_appendf(&b->script,
                            "\n<~ name${nonce}%s${nonce}/w${nonce}/w/%%j${nonce}(null)${nonce}%s${nonce}"
-                           "(null)${nonce}1:00:00${nonce}%s${nonce}%s${nonce}\n< \n",
+                           "1:00:00${nonce}%s${nonce}%s${nonce}\n< \n",
                            or(f->comment, "(null)"), or(f->required, ""), or(f->features, "(null)"),
                            or(f->reservation, "(null)"));
     (void) adv_buf_appendf(&b->script, "> squeue -h -r -t all -j %s -o *\n< %s|%d|%s\n", id, id, submit,
@@ -543,6 +543,71 @@ Test(act, constrain)
     }
 }
 
+/* The parent is read first, the child right before the write; the whole list is written, once. */
+Test(act, rearm_child)
+{
+    static const struct {
+        const char *name;
+        struct fake parent, child;
+        const char *before;
+        const char *argv;     /* NULL: nothing is sent */
+        const char *then;     /* the child's list after it */
+        enum adapter_reason reason;
+        const char *note;
+    } t[] = {
+        { "failed edge", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
+          { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed),afterok:9(unfulfilled)" }, NULL,
+          "scontrol update JobId=8 Dependency=afterok:7,afterok:9", "afterok:7(unfulfilled),afterok:9(unfulfilled)",
+          ADAPTER_REASON_OK, "" },
+        { "dropped edge", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
+          { .state = "PENDING", .reason = "Dependency", .dependency = "afterok:9(unfulfilled)" },
+          "afterany:7(unfulfilled),afterok:9(unfulfilled)", "scontrol update JobId=8 Dependency=afterok:9,afterany:7",
+          "afterok:9(unfulfilled),afterany:7(unfulfilled)", ADAPTER_REASON_OK, "" },
+        { "waits in vain no more", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
+          { .state = "PENDING", .reason = "Dependency", .dependency = "afterok:7(unfulfilled)" }, NULL, NULL, NULL,
+          ADAPTER_REASON_ALREADY_SATISFIED, "" },
+        { "parent still failed", { .state = "FAILED" }, { 0 }, NULL, NULL, NULL, ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE,
+          "the job that it depends on does not wait" },
+        { "parent restarted by others", { .state = "PENDING", .restarts = 2 }, { 0 }, NULL, NULL, NULL,
+          ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE, "the job that it depends on does not wait" },
+        { "parent forgotten", { .gone = true }, { 0 }, NULL, NULL, NULL, ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE,
+          "the job that it depends on does not wait" },
+        { "child held by a person", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
+          { .state = "PENDING", .held = true, .reason = "JobHeldUser", .dependency = "afterok:7(failed)" }, NULL, NULL, NULL,
+          ADAPTER_REASON_CONFLICT_USER_ACTION, "guard child_held: job is PENDING, attempt 0" },
+        { "child cancelled with it", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
+          { .state = "CANCELLED", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed)" }, NULL, NULL, NULL,
+          ADAPTER_REASON_CANCELLED_BY_USER, "guard state: job is CANCELLED, attempt 0" },
+        { "child started", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD }, { .state = "RUNNING" }, NULL, NULL,
+          NULL, ADAPTER_REASON_WRONG_STATE, "guard state: job is RUNNING, attempt 0" },
+        { "another failed, too", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
+          { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed),afterok:9(failed)" }, NULL, NULL,
+          NULL, ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE, "another job that it depends on has failed, too" },
+    };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
+        struct bench b;
+        struct fake after = t[i].child;
+        struct adapter_action action = { .verb = ADAPTER_VERB_REARM_CHILD, .id = "8", .expect_submit_s = 1000, .parent = "7",
+                                         .parent_restarts = 1, .dependency_before = t[i].before };
+        setup(&b);
+        expect_read(&b, "7", &t[i].parent);
+        if (t[i].child.state)
+            expect_read(&b, "8", &t[i].child);
+        if (t[i].argv) {
+            (void) adv_buf_appendf(&b.script, "> scontrol update **\n");
+            after.dependency = t[i].then;
+            expect_read(&b, "8", &after);
+        }
+        act(&b, &action);
+        cr_expect_eq(b.res.reason, t[i].reason, "%s: %s", t[i].name, adapter_reason_name(b.res.reason));
+        cr_expect_str_eq(b.argv, or(t[i].argv, ""), "%s: %s", t[i].name, b.argv);
+        cr_expect_str_eq(b.note, t[i].note, "%s: %s", t[i].name, b.note);
+        cr_expect_eq(b.res.revived_wrongly == ADAPTER_YES, 0);
+        teardown(&b);
+    }
+}
+
 static void on_observe(void *arg, struct adapter_observation *o)
 {
     struct bench *b = arg;
@@ -555,7 +620,7 @@ static void on_observe(void *arg, struct adapter_observation *o)
 #define CONFIG(private) "> scontrol show config\n< ClusterName = c\n< PrivateData = " private "\n"
 #define ASSOC(level)                                                                                          \
     "> scontrol -o show assoc_mgr flags=users users=agent\n< UserName=agent(1) DefAccount=a AdminLevel=" level "\n"
-#define ROW(id) "< " id "|" id "|N/A|N/A|N/A|RUNNING|0|1|1|0|1|1|1|N/A|1|n1|u|1|a|main|q|1|None|\n"
+#define ROW(id) "< " id "|" id "|N/A|N/A|N/A|RUNNING|0|1|1|0|1|1|1|N/A|1|n1|u|1|a|main|q|1|(null)|None|\n"
 #define LIST    "> squeue -h -r -a -t all -O *\n"
 #define PING    "> scontrol ping\n"
 

@@ -20,7 +20,7 @@ Test(parse, releases)
         char line[512];
         (void) snprintf(line, sizeof(line),
                         "1|1|N/A|N/A|N/A|FAILED|2|1|1|%s|1795972201|1795972201|1795972202|1795972203|4294901759|n[1-2]|u|"
-                        "1001|acct|main|normal|2|NonZeroExitCode|\n",
+                        "1001|acct|main|normal|2|(null)|NonZeroExitCode|\n",
                         exits[i]);
         struct adapter_observation *o = jobs(line);
         cr_assert(o->complete && o->n_jobs == 1, "%s", o->err.msg);
@@ -42,14 +42,14 @@ Test(parse, releases)
 Test(parse, kinds)
 {
     struct adapter_observation *o = jobs(
-        "2|2|1|N/A|N/A|PENDING|0|1|1|0|5|N/A|N/A|N/A|0||u|1|a|main|q|1|JobHeldUser|\n"
-        "4|4|N/A|4|0|PENDING|0|1|1|0:0|5|N/A|N/A|N/A|0||u|1|a|main|q|2-4|JobHeldUser|\n"
-        "7|7|N/A|N/A|N/A|COMPLETING|1|1|1|0|5|5|5|9|0|n1|u|1|a|main|q|1K|job requeued in held state|\n"
-        "8|8|N/A|N/A|N/A|PENDING|1|1|1|0|5|126|126|N/A|0||u|1|a|main|q|1|job requeued in held state|\n"
-        "9|9|N/A|N/A|N/A|SPECIAL_EXIT|1|1|1|0|5|126|126|N/A|0||u|1|a|main|q|1|JobHeldUser|\n"
-        "10|10|N/A|N/A|N/A|PENDING|1|1|1|0|5|6|6|N/A|0||u|1|a|main|q|1|BadConstraints|\n"
-        "11|11|N/A|N/A|N/A|OUT_OF_MEMORY|1|0|0|0:125|5|6|6|7|1||u|1|a|main|q|1|Out|Of|Memory|\n"
-        "12|12|N/A|N/A|N/A|PENDING|1|1|2|0:0|5|126|126|N/A|0||u|1|a|main|q|1|launch failed requeued held|\n");
+        "2|2|1|N/A|N/A|PENDING|0|1|1|0|5|N/A|N/A|N/A|0||u|1|a|main|q|1|(null)|JobHeldUser|\n"
+        "4|4|N/A|4|0|PENDING|0|1|1|0:0|5|N/A|N/A|N/A|0||u|1|a|main|q|2-4|(null)|JobHeldUser|\n"
+        "7|7|N/A|N/A|N/A|COMPLETING|1|1|1|0|5|5|5|9|0|n1|u|1|a|main|q|1K|(null)|job requeued in held state|\n"
+        "8|8|N/A|N/A|N/A|PENDING|1|1|1|0|5|126|126|N/A|0||u|1|a|main|q|1|(null)|job requeued in held state|\n"
+        "9|9|N/A|N/A|N/A|SPECIAL_EXIT|1|1|1|0|5|126|126|N/A|0||u|1|a|main|q|1|(null)|JobHeldUser|\n"
+        "10|10|N/A|N/A|N/A|PENDING|1|1|1|0|5|6|6|N/A|0||u|1|a|main|q|1|(null)|BadConstraints|\n"
+        "11|11|N/A|N/A|N/A|OUT_OF_MEMORY|1|0|0|0:125|5|6|6|7|1||u|1|a|main|q|1|(null)|Out|Of|Memory|\n"
+        "12|12|N/A|N/A|N/A|PENDING|1|1|2|0:0|5|126|126|N/A|0||u|1|a|main|q|1|(null)|launch failed requeued held|\n");
     cr_assert(o->complete && o->n_jobs == 8, "%s", o->err.msg);
     cr_expect_str_eq(o->jobs[0].id, "2_1");
     cr_expect(o->jobs[0].held && !o->jobs[0].held_by_requeue);
@@ -73,13 +73,13 @@ Test(parse, malformed)
     static const char *const bad[] = {
         "7\n",
         "7|7|N/A\n",
-        "7|7|N/A|N/A|N/A|FAILED|0|1|1|0|5|5|5|9|0|n1|u|1|a|main|q|1|None|", /* no end of line */
-        "x|7|N/A|N/A|N/A|FAILED|0|1|1|0|5|5|5|9|0|n1|u|1|a|main|q|1|None|\n",
-        "7|7|N/A|N/A|N/A|FAILED||1|1|0|5|5|5|9|0|n1|u|1|a|main|q|1|None|\n", /* a refused field */
-        "7|7|N/A|N/A|N/A|FAILED|0|1|1|0|2026-01-01T00:00:00|5|5|9|0|n1|u|1|a|main|q|1|None|\n",
-        "7|7|N/A|N/A|N/A|FAILED|-1|1|1|0|5|5|5|9|0|n1|u|1|a|main|q|1|None|\n",
-        "7|7|N/A|N/A|N/A|FAILED|0|1|1|1:2:3|5|5|5|9|0|n1|u|1|a|main|q|1|None|\n",
-        "7|7|N/A|N/A|N/A|FAILED|0|1|1|0|5|5|5|9|0|n1|u|1|a|b|main|q|1|None|\n", /* a separator within a name */
+        "7|7|N/A|N/A|N/A|FAILED|0|1|1|0|5|5|5|9|0|n1|u|1|a|main|q|1|(null)|None|", /* no end of line */
+        "x|7|N/A|N/A|N/A|FAILED|0|1|1|0|5|5|5|9|0|n1|u|1|a|main|q|1|(null)|None|\n",
+        "7|7|N/A|N/A|N/A|FAILED||1|1|0|5|5|5|9|0|n1|u|1|a|main|q|1|(null)|None|\n", /* a refused field */
+        "7|7|N/A|N/A|N/A|FAILED|0|1|1|0|2026-01-01T00:00:00|5|5|9|0|n1|u|1|a|main|q|1|(null)|None|\n",
+        "7|7|N/A|N/A|N/A|FAILED|-1|1|1|0|5|5|5|9|0|n1|u|1|a|main|q|1|(null)|None|\n",
+        "7|7|N/A|N/A|N/A|FAILED|0|1|1|1:2:3|5|5|5|9|0|n1|u|1|a|main|q|1|(null)|None|\n",
+        "7|7|N/A|N/A|N/A|FAILED|0|1|1|0|5|5|5|9|0|n1|u|1|a|b|main|q|1|(null)|None|\n", /* a separator within a name */
     };
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(bad); i++) {
@@ -94,8 +94,8 @@ Test(parse, malformed)
 Test(parse, forged)
 {
     static const char text[] =
-        "7@N@7@N@N/A@N@N/A@N@N/A@N@RUNNING@N@0@N@1@N@1@N@0@N@5@N@5@N@5@N@9@N@1@N@n1@N@u@N@1@N@a@N@main@N@q@N@1@N@None@N@"
-        "x\n7|7|N/A|N/A|N/A|FAILED|0\nJobState=FAILED@x@N@{\"a\":\n1}@N@/w@N@/w/sp ace-%j@N@(null)@N@@N@(null)@N@1-00:00:00@N@a&b@N@(null)@N@\n";
+        "7@N@7@N@N/A@N@N/A@N@N/A@N@RUNNING@N@0@N@1@N@1@N@0@N@5@N@5@N@5@N@9@N@1@N@n1@N@u@N@1@N@a@N@main@N@q@N@1@N@afterok:3(unfulfilled)@N@None@N@"
+        "x\n7|7|N/A|N/A|N/A|FAILED|0\nJobState=FAILED@x@N@{\"a\":\n1}@N@/w@N@/w/sp ace-%j@N@(null)@N@@N@1-00:00:00@N@a&b@N@(null)@N@\n";
     char copy[sizeof(text)];
     struct adapter_job_detail *d;
     struct adv_err err;
@@ -122,7 +122,7 @@ Test(parse, forged)
 /* Components come in any order; the leader's number alone means the leader. */
 /* Fields of one component in the list. */
 #define PART(id, off, state, restarts, end, count, nodes) \
-    id "|" id "|N/A|56|" off "|" state "|" restarts "|1|1|0|5|5|5|" end "|1|" nodes "|u|1|a|main|q|" count "|None|\n"
+    id "|" id "|N/A|56|" off "|" state "|" restarts "|1|1|0|5|5|5|" end "|1|" nodes "|u|1|a|main|q|" count "|(null)|None|\n"
 
 Test(parse, components_are_one_job)
 {
@@ -168,8 +168,8 @@ Test(parse, components_are_one_job)
 Test(parse, components_in_full)
 {
     static const char text[] =
-        "57@57@N/A@56@1@CANCELLED@0@0@1@0@6@7@5@9@1@n1@u@1@a@other@q@1@None@x@@/w@@@n1@@1:00@big@r1@\n"
-        "56@56@N/A@56@0@RUNNING@0@1@1@0@5@5@5@9@1@n2@u@1@a@main@q@1@None@x@@/w@@@@@1:00@@@\n";
+        "57@57@N/A@56@1@CANCELLED@0@0@1@0@6@7@5@9@1@n1@u@1@a@other@q@1@@None@x@@/w@@@n1@1:00@big@r1@\n"
+        "56@56@N/A@56@0@RUNNING@0@1@1@0@5@5@5@9@1@n2@u@1@a@main@q@1@@None@x@@/w@@@@1:00@@@\n";
     static const char *const ids[] = { "56", "56+0", "56+1", "57" };
     char more[] = "56+1|6|n9\n56+0|5|n8\n", other[] = "56+1|7|n9\n56+0|5|n8\n";
 
