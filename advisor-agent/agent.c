@@ -39,6 +39,7 @@ advisor_v1_Verb agent_verb_msg(enum adapter_verb v)
         [ADAPTER_VERB_CONSTRAIN] = advisor_v1_Verb_VERB_CONSTRAIN,
         [ADAPTER_VERB_RELEASE] = advisor_v1_Verb_VERB_RELEASE,
         [ADAPTER_VERB_CANCEL] = advisor_v1_Verb_VERB_CANCEL,
+        [ADAPTER_VERB_REARM_CHILD] = advisor_v1_Verb_VERB_REARM_CHILD,
     };
     return map[v];
 }
@@ -50,8 +51,6 @@ static advisor_v1_Verb verb_of_name(const char *name)
             return agent_verb_msg((enum adapter_verb) v);
     if (strcmp(name, "protect_child") == 0)
         return advisor_v1_Verb_VERB_PROTECT_CHILD;
-    if (strcmp(name, "rearm_child") == 0)
-        return advisor_v1_Verb_VERB_REARM_CHILD;
     return advisor_v1_Verb_VERB_UNSPECIFIED;
 }
 

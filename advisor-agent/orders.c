@@ -44,7 +44,24 @@
 #define UNTOLD_US       300000000 /* a session that has not told its orders by then does not keep a hold */
 #define LATE_LOOKS      3
 #define LATE_START_US   60000000 /* a start further away is found by the poll */
+#define CHILDREN_MAX   32 /* dependents of one attempt that are looked at */
+#define CHILD_TRIES    3
 #define FORGET_US    600000000 /* finished orders are kept this long for repeats */
+
+/* Jobs that depend on the one of an order, in the step before it is released. */
+struct children {
+    size_t n, at;
+    unsigned more;  /* that found no room */
+    unsigned given; /* that wait for the job again */
+    unsigned tries;
+    char note[320]; /* what could not be given back, for people */
+    struct child {
+        char id[JOURNAL_JOB_SIZE];
+        int64_t submit_s;
+        uint32_t restarts;
+        char *before; /* its dependencies before the failure; "": not known */
+    } list[CHILDREN_MAX];
+};
 
 struct order {
     struct order *next;
@@ -59,6 +76,8 @@ struct order {
     int64_t done_us; /* 0: not finished */
     bool busy;       /* the adapter has it */
     bool constrained;
+    struct children *children; /* NULL: not looked for yet */
+    int64_t end_s; /* of the attempt, by the scheduler; 0: not seen */
     bool without_ours; /* the step takes our exclusions out: with them the job cannot run */
     int64_t back_off_us; /* 0: not refused yet */
     int64_t journal_wait_us; /* 0: the journal takes what is written */
@@ -89,6 +108,14 @@ struct order {
 };
 
 #define REASON(r) advisor_v1_DispositionReason_DISPOSITION_REASON_##r
+
+static void children_free(struct order *x)
+{
+    for (size_t i = 0; x->children && i < x->children->n; i++)
+        free(x->children->list[i].before);
+    free(x->children);
+    x->children = NULL;
+}
 
 /* Telling */
 
@@ -171,6 +198,8 @@ static void report_action(struct order *x, uint64_t seq, const struct journal_in
         (void) snprintf(m.reason, sizeof(m.reason), "%s", reason);
         struct adv_buf notes;
         adv_buf_init(&notes, 4096);
+        if (x->verb == ADAPTER_VERB_REARM_CHILD && x->children && x->children->at < x->children->n)
+            (void) adv_buf_appendf(&notes, "job %s; ", x->children->list[x->children->at].id);
         if (res->revived_wrongly == ADAPTER_YES)
             (void) adv_buf_append_str(&notes, "the command brought back a job that had been cancelled "
                                               "or had completed: it is cancelled again; ");
@@ -384,6 +413,8 @@ static int may_chain(struct order *x, const struct adapter_job *job, enum ceilin
     int r = 0;
 
     agent_look_at_ceiling(x->a);
+    if (x->verb == ADAPTER_VERB_REARM_CHILD) /* the job's own release must still fit in */
+        done++;
     if (x->verb == ADAPTER_VERB_MAKE_REQUEUEABLE || ground == CEILING_UNAPPROVED)
         return ceiling_check(x->a->ceiling, adapter_verb_name(x->verb), job->partition, job->account,
                              done + (holds ? 2 : 3), ground, err);
@@ -525,7 +556,8 @@ static bool may_write(struct order *x, const struct adapter_write *w)
         return deny(x, REASON(EXPIRED), "the advice has expired");
     if (!ground_of(x, mode_now(a), &ground))
         return deny(x, REASON(MODE_TOO_LOW), "the cluster's mode does not allow it");
-    if (!w->before || !reconcile_allows(&x->o, w->before->comment))
+    if (!w->before || !reconcile_allows(&x->o, w->before->comment) ||
+        (x->verb == ADAPTER_VERB_REARM_CHILD && !reconcile_consents(w->before->comment, reconcile_approved(&x->o))))
         return deny(x, REASON(OPTED_OUT), "the job's comment does not ask for a restart");
     if (ground != CEILING_UNAPPROVED && !reconcile_consents(w->before->comment, reconcile_approved(&x->o)))
         ground = CEILING_UNAPPROVED; /* the job's comment asks for a person's word */
@@ -550,7 +582,11 @@ static void fill_intent(struct order *x, const struct adapter_write *w, struct j
     (void) snprintf(in->advice, sizeof(in->advice), "%s", x->o.name);
     (void) snprintf(in->job, sizeof(in->job), "%s", x->o.attempt.job_id);
     (void) snprintf(in->verb, sizeof(in->verb), "%s", adapter_verb_name(x->verb));
-    if (j)
+    if (x->verb == ADAPTER_VERB_REARM_CHILD) {
+        in->submit_s = 0; /* the record is of the job that the advice speaks of */
+        (void) snprintf(in->read_before, sizeof(in->read_before), "job %s waits for: %.180s", j ? j->id : "",
+                        j ? j->dependency : "");
+    } else if (j)
         (void) snprintf(in->read_before, sizeof(in->read_before),
                         "%s restarts=%u held=%d reason=%.40s submit=%lld", adapter_job_state_name(j->state),
                         j->restart_count, j->held, j->reason, (long long) j->submit_s);
@@ -894,6 +930,147 @@ static void right_acted(struct order *x, const struct adapter_result *res)
     }
 }
 
+/* Children */
+
+static void on_acted(void *arg, const struct adapter_result *res);
+
+static void note_child(struct order *x, const char *id, const char *why)
+{
+    struct children *c = x->children;
+    size_t used = strlen(c->note);
+
+    adv_warn("advice", "a dependent job does not get its dependency back", ADV_FS("job", x->o.attempt.job_id), ADV_FS("child", id),
+             ADV_FS("why", why), ADV_FS("tag", x->tag));
+    (void) snprintf(c->note + used, sizeof(c->note) - used, "%sjob %s: %s", used ? "; " : "", id, why);
+}
+
+static void add_child(void *arg, const advisor_v1_JobObservation *o, const char *before)
+{
+    struct order *x = arg;
+    struct children *c = x->children;
+    struct child *k = &c->list[c->n];
+
+    if (strcmp(o->job_id, x->o.attempt.job_id) == 0)
+        return;
+    if (c->n == CHILDREN_MAX || !(k->before = strdup(before))) {
+        c->more++;
+        return;
+    }
+    (void) snprintf(k->id, sizeof(k->id), "%s", o->job_id);
+    k->submit_s = o->submit_unix;
+    k->restarts = o->restart_count;
+    c->n++;
+}
+
+/* Only an ended job's dependents were judged: those of one that was interrupted wait on. */
+static bool may_have_lost_children(const struct order *x)
+{
+    struct agent *a = x->a;
+    const char *job = x->o.attempt.job_id;
+    bool failed = journal_find_step(a->journal, x->o.name, job, adapter_verb_name(ADAPTER_VERB_PRESERVE)) != NULL;
+    bool ran = journal_find_step(a->journal, x->o.name, job, adapter_verb_name(ADAPTER_VERB_INTERRUPT)) != NULL;
+
+    /* where another agent requeued it, it may have been either */
+    return x->o.rearm_children && a->adapter->ops->depends && (failed || !ran) &&
+           ceiling_lists(a->ceiling, adapter_verb_name(ADAPTER_VERB_REARM_CHILD));
+}
+
+/* The next step for a dependent while the job @d waits in our hold; false: nothing is left to do. */
+static bool step_for_child(struct order *x, const struct adapter_job_detail *d)
+{
+    struct agent *a = x->a;
+    struct children *c = x->children;
+
+    if (!c) {
+        if (!may_have_lost_children(x) || !(c = x->children = calloc(1, sizeof(*c))))
+            return false;
+        /* not known when it ended: what was changed since the requeue, at least */
+        snapshot_dependents(a->snapshot, a->adapter->ops->depends, x->o.attempt.job_id, (x->end_s ? x->end_s : d->job.submit_s) - 2,
+                            add_child, x);
+    }
+    if (c->at >= c->n)
+        return false;
+    const struct child *k = &c->list[c->at];
+    struct adapter_action action = { .verb = ADAPTER_VERB_REARM_CHILD, .id = k->id, .tag = x->tag, .expect_submit_s = k->submit_s,
+                                     .expect_restarts = k->restarts, .parent = x->o.attempt.job_id,
+                                     .parent_restarts = d->job.restart_count, .dependency_before = k->before,
+                                     .deadline_ms = (int) a->cfg->action_deadline_ms };
+    x->verb = action.verb;
+    x->busy = true;
+    x->intent_seq = 0;
+    x->act_generation = x->o.generation;
+    x->act_epoch = x->epoch;
+    a->adapter->ops->act(a->adapter, &action, on_acted, x);
+    return true;
+}
+
+static void next_child(struct order *x)
+{
+    x->children->at++;
+    x->children->tries = 0;
+}
+
+static const char *why_not(const struct adapter_result *res)
+{
+    switch (res->reason) {
+    case ADAPTER_REASON_CANCELLED_BY_USER:
+        return "it was cancelled, by a person or by the scheduler for its dependency";
+    case ADAPTER_REASON_CONFLICT_USER_ACTION:
+        return "somebody holds it, or has changed it";
+    case ADAPTER_REASON_COMPLETED:
+    case ADAPTER_REASON_ATTEMPT_SUPERSEDED:
+        return "it was started";
+    case ADAPTER_REASON_WRONG_STATE:
+        if (res->before && res->before->job.state != ADAPTER_JOB_PENDING)
+            return "it was started";
+        break;
+    default:
+        break;
+    }
+    return res->n_notes ? res->notes[res->n_notes - 1] : adapter_reason_name(res->reason);
+}
+
+static void child_acted(struct order *x, const struct adapter_result *res)
+{
+    struct children *c = x->children;
+    const char *id = c->list[c->at].id;
+    bool refused = res->reason == ADAPTER_REASON_LEASE_LOST && !x->denied_by_journal &&
+                   (x->denied == REASON(OPTED_OUT) || x->denied == REASON(NOT_AUTHORIZED_BY_CLUSTER) ||
+                    x->denied == REASON(BUDGET_EXHAUSTED) || x->denied == REASON(MODE_TOO_LOW));
+
+    if (res->reason == ADAPTER_REASON_OK || res->reason == ADAPTER_REASON_ALREADY_SATISFIED) {
+        c->given++;
+        next_child(x);
+    } else if (refused) {
+        note_child(x, id, x->denied == REASON(OPTED_OUT) ? "its own comment does not ask for it" : x->denied_text);
+        next_child(x);
+    } else if (res->reason == ADAPTER_REASON_LEASE_LOST) {
+        on_denied(x); /* of the order as a whole */
+    } else if ((res->reason == ADAPTER_REASON_UNAVAILABLE || res->reason == ADAPTER_REASON_COMPLETING_WAIT) &&
+               ++c->tries < CHILD_TRIES) {
+        x->due_us += LATER_US;
+    } else {
+        note_child(x, id, why_not(res));
+        next_child(x);
+    }
+}
+
+/* What the end of an order says of dependents. */
+static const char *with_children(const struct order *x, const char *text, char *buf, size_t size)
+{
+    const struct children *c = x->children;
+    char more[64] = "", given[80] = "";
+
+    if (!c || (!c->n && !c->more))
+        return text;
+    if (c->given)
+        (void) snprintf(given, sizeof(given), "; %u dependent %s again", c->given, c->given == 1 ? "job waits for it" : "jobs wait for it");
+    if (c->more)
+        (void) snprintf(more, sizeof(more), "; %u more dependent jobs were not looked at", c->more);
+    (void) snprintf(buf, size, "%s%s%s%s%s", text, given, c->note[0] ? "; dependencies not given back: " : "", c->note, more);
+    return buf;
+}
+
 static void on_acted(void *arg, const struct adapter_result *res)
 {
     struct order *x = arg;
@@ -937,6 +1114,10 @@ static void on_acted(void *arg, const struct adapter_result *res)
     /* What became of a step of an older generation says nothing of the new one, which begins with a look. */
     if (!x->unwind && !x->put_right && x->act_generation != x->o.generation)
         return;
+    if (x->verb == ADAPTER_VERB_REARM_CHILD && x->children) {
+        child_acted(x, res);
+        return;
+    }
     if (res->reason == ADAPTER_REASON_LEASE_LOST) {
         on_denied(x);
         return;
@@ -1336,6 +1517,10 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
         x->without_ours = n.without_ours;
         if (n.verb == ADAPTER_VERB_RELEASE && !log_is_kept(x, d))
             break;
+        if (n.verb == ADAPTER_VERB_RELEASE && step_for_child(x, d))
+            break;
+        if (n.verb == ADAPTER_VERB_PRESERVE)
+            x->end_s = d->job.end_s;
         act(x, n.verb, d);
         break;
     case RECONCILE_KEEP:
@@ -1352,7 +1537,8 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
             tell(x, n.disposition, n.why, n.text);
             x->due_us = adv_mono_us() + (n.why == REASON(SCHEDULER_UNAVAILABLE) ? AWAY_US : LATER_US);
         } else {
-            finish(x, n.disposition, n.why, n.text);
+            char all[480];
+            finish(x, n.disposition, n.why, with_children(x, n.text, all, sizeof(all)));
             if (found == ADAPTER_FOUND && n.disposition == advisor_v1_Disposition_DISPOSITION_CONVERGED)
                 look_later(x, &d->job);
         }
@@ -1438,6 +1624,7 @@ static bool late_look_is_due(const struct order *x, int64_t now)
 static void order_free(struct order *x)
 {
     x->keep = tail_keep_free(x->keep);
+    children_free(x);
     free(x);
 }
 

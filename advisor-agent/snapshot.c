@@ -21,6 +21,9 @@
 struct job {
     advisor_v1_JobObservation o;
     char *list_text, *detail_text;
+    /* Not sent. What it waits for by the last list, and what it waited for until a list at `changed_s`; NULL: nothing. */
+    char *dependency, *dependency_was;
+    int64_t changed_s; /* 0: it has never been seen to change */
     uint64_t sent_hash;
     unsigned round; /* of the last observation that had it */
     bool want_detail, missing;
@@ -87,6 +90,8 @@ static void free_job(struct snapshot *s, struct job *j)
     HASH_DEL(s->jobs, j);
     free(j->list_text);
     free(j->detail_text);
+    free(j->dependency);
+    free(j->dependency_was);
     free(j);
 }
 
@@ -294,8 +299,13 @@ static int take_list(struct snapshot *s, const struct adapter_job *a, struct job
     }
     advisor_v1_JobObservation *o = &j->o;
     advisor_v1_JobState state = snapshot_state_of(a->state, a->completing);
-    if (o->submit_unix != a->submit_s || o->restart_count != a->restart_count)
+    if (o->submit_unix != a->submit_s || o->restart_count != a->restart_count) {
         forget_detail(j);
+        free(j->dependency);
+        free(j->dependency_was);
+        j->dependency = j->dependency_was = NULL;
+        j->changed_s = 0;
+    }
     if (!o->detail_known || o->state != state)
         j->want_detail = true;
     o->state = state;
@@ -323,6 +333,30 @@ static int take_list(struct snapshot *s, const struct adapter_job *a, struct job
     return 0;
 }
 
+/* A text for which there is no memory counts as not known, never as none: nothing is concluded from it. */
+static void note_dependency(struct snapshot *s, struct job *j, const char *text)
+{
+    const char *now = text ? text : "", *old = j->dependency ? j->dependency : "";
+
+    if (strcmp(now, old) == 0)
+        return;
+    free(j->dependency_was);
+    j->dependency_was = j->dependency;
+    j->dependency = *now ? strdup(now) : NULL;
+    j->changed_s = s->observe_wall_ms / 1000;
+}
+
+void snapshot_dependents(const struct snapshot *s, bool (*names)(const char *dependency, const char *parent), const char *parent,
+                         int64_t since_s, void (*fn)(void *arg, const advisor_v1_JobObservation *o, const char *before),
+                         void *arg)
+{
+    for (const struct job *j = s->jobs; j; j = j->hh.next) {
+        bool was = j->dependency_was && j->changed_s && j->changed_s >= since_s && names(j->dependency_was, parent);
+        if (was || (j->dependency && names(j->dependency, parent)))
+            fn(arg, &j->o, was ? j->dependency_was : j->dependency);
+    }
+}
+
 int snapshot_observe(struct snapshot *s, const struct adapter_observation *o, struct adv_err *err)
 {
     struct job *j, *next;
@@ -333,6 +367,7 @@ int snapshot_observe(struct snapshot *s, const struct adapter_observation *o, st
         if (take_list(s, &o->jobs[i], &j) < 0)
             return adv_err_set(err, ADV_RESOURCE_EXHAUSTED, "no memory for job %s", o->jobs[i].id);
         j->round = s->round;
+        note_dependency(s, j, o->jobs[i].dependency);
         rehash(j);
     }
     HASH_ITER(hh, s->jobs, j, next)

@@ -100,6 +100,8 @@ static const struct adv_config_row rows[] = {
                     "comment asks for it, or all that opt in and do not forbid it (opted_in; for sites with JobRequeue=0)."),
     ADV_CONFIG_BOOL(S, restart_stragglers, "restart.stragglers", "false", RESTART,
                     "An attempt that stays slow is restarted where that pays for certain: docs/detection.md."),
+    ADV_CONFIG_BOOL(S, restart_children, "restart.children", "true", RESTART,
+                    "Jobs that depend on a restarted one, and opt in themselves, get their dependency on it back: docs/slurm.md."),
     ADV_CONFIG_LIST(S, trusted_reporters, "decide.trusted_reporters", "", RESTART,
                     "Outside detectors (principals) whose evidence about nodes decides like that of our own sources "
                     "(docs/detection.md); of all others it is shown only."),

@@ -55,6 +55,7 @@ struct advisord_config {
     int64_t exclude_max_percent;
     int make_requeueable; /* enum daemon_make_requeueable */
     bool restart_stragglers;
+    bool restart_children;
     struct adv_config_list trusted_reporters;
     const char *attribution_target;
     const char *attribution_ca;

@@ -324,6 +324,7 @@ static int start(struct daemon *d, struct adv_err *err)
     struct api_config ac = {
         .heartbeat_interval_ms = (uint32_t) c->heartbeat_ms,
         .silence_timeout_ms = (uint32_t) c->silence_ms,
+        .rearm_children = c->restart_children,
         .bookmark_ms = (uint32_t) c->bookmark_ms,
         .max_sessions = (size_t) c->max_sessions,
         .admission = (size_t) c->admission,

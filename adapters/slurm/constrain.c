@@ -154,11 +154,19 @@ static struct need need_of(const struct adapter_job_detail *d, size_t part)
     return n;
 }
 
+/* Is this the start that a requeue sets? */
+static bool of_requeue(int64_t submit_s, int64_t eligible_s)
+{
+    int64_t ahead = eligible_s - submit_s;
+
+    return ahead == REQUEUE_DELAY_S || ahead == REQUEUE_DELAY_S + 1;
+}
+
 static int64_t wanted_start(const struct adapter_job *job)
 {
-    int64_t ahead = job->eligible_s - job->submit_s, start = job->submit_s + START_AFTER_S;
+    int64_t start = job->submit_s + START_AFTER_S;
 
-    if (job->restart_count == 0 || (ahead != REQUEUE_DELAY_S && ahead != REQUEUE_DELAY_S + 1))
+    if (job->restart_count == 0 || !of_requeue(job->submit_s, job->eligible_s))
         if (!slurm_guard_off("start_time"))
             return 0;
     return start < job->eligible_s || slurm_guard_off("start_time") ? start : 0;
@@ -264,10 +272,11 @@ bool slurm_plan_reached(const struct slurm_plan *p, const struct adapter_job_det
         return false;
     if (!p->start_s || after->job.state != ADAPTER_JOB_PENDING)
         return true;
+    /* A start that has passed becomes the present, from 24.11 on. */
     for (size_t i = 0; i < after->n_parts; i++)
-        if (after->parts[i].eligible_s > p->start_s)
+        if (after->parts[i].eligible_s > p->start_s && of_requeue(after->parts[i].submit_s, after->parts[i].eligible_s))
             return false;
-    return after->job.eligible_s <= p->start_s;
+    return after->job.eligible_s <= p->start_s || !of_requeue(after->job.submit_s, after->job.eligible_s);
 }
 
 void slurm_plan_done(struct slurm_plan *p)

@@ -336,6 +336,7 @@ static void session_open(struct api_call *call)
         .issued_s = call->caller.authenticated ? call->caller.issued_s : INT64_MAX,
         .heartbeat_interval_ms = api->cfg.heartbeat_interval_ms,
         .silence_timeout_ms = api->cfg.silence_timeout_ms,
+        .rearm_children = api->cfg.rearm_children,
     };
 
     if (api->stopping || !turn_takes_events(api->turn) || api->n_sessions >= api->cfg.max_sessions) {

@@ -96,6 +96,7 @@ struct retention_config {
 struct api_config {
     uint32_t heartbeat_interval_ms;
     uint32_t silence_timeout_ms;
+    bool rearm_children; /* of a job that is restarted, get their dependencies back */
     struct owner *owner;  /* outlives the API; NULL: everything is owned */
     uint32_t bookmark_ms; /* Watch: this long without an event brings a bookmark */
     size_t max_sessions;

@@ -75,6 +75,7 @@ struct session {
     bool journal_persistent;
     bool authenticated;
     uint32_t heartbeat_interval_ms, silence_timeout_ms;
+    bool rearm_children;
     struct limits {
         uint32_t message_bytes, orders, focus_jobs, open_intents, exclude_nodes_bytes;
     } limits; /* of what is sent: ours, or the agent's if lower */
@@ -136,6 +137,7 @@ struct session *session_new(const struct session_config *cfg, const struct sessi
     s->next_seq = 1;
     s->heartbeat_interval_ms = cfg->heartbeat_interval_ms;
     s->silence_timeout_ms = cfg->silence_timeout_ms;
+    s->rearm_children = cfg->rearm_children;
     s->authenticated = cfg->peer_cluster != NULL;
     (void) snprintf(s->session_id, sizeof(s->session_id), "%s", cfg->session_id);
     (void) snprintf(s->store_uuid, sizeof(s->store_uuid), "%s", cfg->store_uuid);
@@ -353,7 +355,7 @@ static void send_welcome(struct session *s, struct cluster *c, bool granted, boo
     s->ops->send(s->ctx, &m);
 }
 
-static Advisor__V1__AdviceOrder *shape_order(struct adv_arena *ar, const struct advice *ad, int64_t now_us)
+static Advisor__V1__AdviceOrder *shape_order(struct adv_arena *ar, const struct advice *ad, bool rearm_children, int64_t now_us)
 {
     char name[RESOURCE_NAME_MAX];
     const struct job *j = ad->attempt->job;
@@ -377,6 +379,7 @@ static Advisor__V1__AdviceOrder *shape_order(struct adv_arena *ar, const struct 
     m->requeued_by_advice = attempt_requeue_recorded(ad->attempt);
     m->approved_generation = advice_approved(ad) ? ad->generation : 0;
     m->preserve = ad->preserve;
+    m->rearm_children = rearm_children;
     return m;
 }
 
@@ -410,7 +413,7 @@ static void answer_pull(struct session *s, struct cluster *c)
     qsort(found, n, sizeof(*found), by_order_rev);
     for (size_t i = 0; i < n && batch.n_advice < s->limits.orders; i++) {
         bool fits = strlen(str_or(found[i]->exclude_nodes)) <= s->limits.exclude_nodes_bytes;
-        if (fits && !(orders[batch.n_advice] = shape_order(&ar, found[i], s->ops->fleet(s->ctx)->now_us)))
+        if (fits && !(orders[batch.n_advice] = shape_order(&ar, found[i], s->rearm_children, s->ops->fleet(s->ctx)->now_us)))
             break; /* no memory: the next Pull asks again */
         if (fits) {
             size_t order = advisor__v1__advice_order__get_packed_size(orders[batch.n_advice]) + ORDER_EXTRA_BYTES;

@@ -53,6 +53,7 @@ struct session_config {
     int64_t issued_s;         /* of its certificate; INT64_MAX without one */
     uint32_t heartbeat_interval_ms;
     uint32_t silence_timeout_ms;
+    bool rearm_children;      /* said in every order */
 };
 
 adv_must_check struct session *session_new(const struct session_config *cfg, const struct session_ops *ops, void *ctx);

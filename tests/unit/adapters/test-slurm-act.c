@@ -466,7 +466,12 @@ Test(act, constrain)
         const char *argv; /* NULL: nothing is sent */
         enum adapter_reason reason;
         const char *note;
+        int becomes; /* the start that is shown then; 0: the one that was sent */
     } t[] = {
+        { "held for a while", { .eligible = 1321 }, { 0 }, { 0 }, "scontrol update JobId=7 StartTime=uts1203", ADAPTER_REASON_OK,
+          NULL, 1250 },
+        { "held for long", { .eligible = 1321 }, { 0 }, { 0 }, "scontrol update JobId=7 StartTime=uts1203", ADAPTER_REASON_OK,
+          NULL, 9999 },
         { "cannot run", { .eligible = 1203, .excluded = "n[1-2]", .reason = "BadConstraints" }, { 0 }, { "n1" },
           "scontrol update JobId=7 ExcNodeList=n2", ADAPTER_REASON_OK, NULL },
         { "plain", { .eligible = 1321 }, { "n1" }, { 0 }, "scontrol update JobId=7 ExcNodeList=n1 StartTime=uts1203",
@@ -530,8 +535,8 @@ Test(act, constrain)
             after = job;
             if (e)
                 (void) sscanf(e, "ExcNodeList=%63[^ ]", list);
-            after.excluded = list;
-            after.eligible = s ? atoi(s + 3) : job.eligible;
+            after.excluded = e ? list : job.excluded;
+            after.eligible = t[i].becomes ? t[i].becomes : s ? atoi(s + 3) : job.eligible;
             (void) adv_buf_appendf(&b.script, "> scontrol update **\n");
             expect_read(&b, "7", &after);
         }

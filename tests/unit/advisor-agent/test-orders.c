@@ -161,7 +161,12 @@ static void fake_act(struct adapter *x, const struct adapter_action *in, adapter
     cb_arg = arg;
 }
 
-static const struct adapter_ops fake_ops = { .name = "fake", .inspect = fake_inspect, .act = fake_act };
+static bool fake_depends(const char *dependency, const char *parent)
+{
+    return strstr(dependency, parent) != NULL;
+}
+
+static const struct adapter_ops fake_ops = { .name = "fake", .inspect = fake_inspect, .depends = fake_depends, .act = fake_act };
 static struct adapter fake = { &fake_ops };
 
 static void on_authorized(void *arg, bool allowed, int64_t kill_at)
@@ -194,11 +199,18 @@ static void carry_out(void)
     (void) snprintf(did + strlen(did), sizeof(did) - strlen(did), "%s ", adapter_verb_name(action.verb));
 }
 
+static const char *child_comment = OPTED_IN;
+
 static void answer_act(void)
 {
     if (before_write)
         before_write();
     struct adapter_job_detail before = job;
+    if (action.verb == ADAPTER_VERB_REARM_CHILD) {
+        before.comment = child_comment;
+        memcpy(before.job.id, action.id, strlen(action.id) + 1);
+        (void) snprintf(did + strlen(did), sizeof(did) - strlen(did), "%s<%s ", action.id, action.dependency_before);
+    }
     struct adapter_write w = { .action = &action, .before = &before, .landing_bound_ms = 20000, .deadline_ms = 12000 };
     struct adapter_result res = { .before = &before, .after = &job };
     bool allowed = false;
@@ -1019,6 +1031,101 @@ Test(orders, what_was_revived_wrongly_is_cancelled_again)
     cr_assert_str_eq(did, "preserve (cancel) cancel ", "%s", did);
     expect_status(D(ABANDONED), R(CONFLICTING_USER_ACTION));
     cr_assert(!held_on());
+}
+
+/* Jobs as two lists show them: until the failure, and after it. The agent's clock and the scheduler's are one here. */
+static void children_seen(size_t n)
+{
+    struct adapter_job kids[40];
+
+    cr_assert_leq(n, 40);
+    for (int round = 0; round < 2; round++) {
+        struct adapter_observation o = { .complete = true, .jobs = kids, .n_jobs = n, .read_wall_us = (1000 + 20 * round) * 1000000ll };
+        for (size_t i = 0; i < n; i++) {
+            kids[i] = (struct adapter_job) { .state = ADAPTER_JOB_PENDING, .submit_s = 900, .array_task = -1,
+                                             .dependency = round ? "ok:9" : "any:7,ok:9" };
+            (void) snprintf(kids[i].id, sizeof(kids[i].id), "%zu", 80 + i);
+        }
+        kids[n - 1].dependency = round ? "(failed)ok:7" : "ok:7";
+        cr_assert_eq(snapshot_observe(a.snapshot, &o, NULL), 0);
+    }
+}
+
+static void give_with_children(bool interrupt)
+{
+    advisor_v1_AdviceOrder o = order();
+
+    o.rearm_children = true;
+    o.may_interrupt = interrupt;
+    orders_take(&a, &o);
+}
+
+Test(orders, dependents_get_their_dependency_back_before_the_release)
+{
+    children_seen(2);
+    give_with_children(false);
+    turn(14);
+    cr_assert_str_eq(did, "preserve constrain 80<any:7,ok:9 rearm_child 81<ok:7 rearm_child release ", "%s", did);
+    expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+    cr_assert(strstr(status.detail, "2 dependent jobs wait for it again"), "%s", status.detail);
+    cr_assert_null(journal_find_hold(a.journal, "7"));
+}
+
+Test(orders, dependents_are_not_asked_about_without_the_word)
+{
+    children_seen(2);
+    give();
+    turn(14);
+    cr_assert_str_eq(did, "preserve constrain release ");
+}
+
+Test(orders, dependents_of_an_interrupted_job_have_lost_nothing)
+{
+    job.job.state = ADAPTER_JOB_RUNNING;
+    children_seen(2);
+    give_with_children(true);
+    turn(14);
+    cr_assert_str_eq(did, "interrupt constrain release ", "%s", did);
+}
+
+Test(orders, a_dependent_that_does_not_opt_in_is_told_and_left)
+{
+    child_comment = "";
+    children_seen(1);
+    give_with_children(false);
+    turn(14);
+    cr_assert_str_eq(did, "preserve constrain 80<ok:7 release ", "%s", did);
+    expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+    cr_assert(strstr(status.detail, "job 80: its own comment does not ask for it"), "%s", status.detail);
+}
+
+Test(orders, dependents_leave_the_budget_for_the_release)
+{
+    put_ceiling("mode: act\nactions_per_hour: 4\n");
+    children_seen(2);
+    give_with_children(false);
+    turn(16);
+    cr_assert_str_eq(did, "preserve constrain 80<any:7,ok:9 rearm_child 81<ok:7 release ", "%s", did);
+    expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+}
+
+Test(orders, a_ceiling_that_does_not_list_it_keeps_dependents_out)
+{
+    put_ceiling("mode: act\nverbs: [preserve, constrain, release]\n");
+    children_seen(2);
+    give_with_children(false);
+    turn(14);
+    cr_assert_str_eq(did, "preserve constrain release ", "%s", did);
+}
+
+Test(orders, more_dependents_than_are_looked_at_are_told)
+{
+    children_seen(40);
+    give_with_children(false);
+    turn(100);
+    cr_assert(strstr(status.detail, "32 dependent jobs wait for it again; 8 more dependent jobs were not looked at"), "%s",
+              status.detail);
+    expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
 }
 
 /* A recovery that could not be ended is not begun. */

@@ -92,6 +92,54 @@ static void observe(struct snapshot *s, struct adapter_job *jobs, size_t n)
     cr_assert_eq(snapshot_observe(s, &o, NULL), 0);
 }
 
+static char seen[256];
+
+static void on_dependent(void *arg, const advisor_v1_JobObservation *o, const char *before)
+{
+    (void) snprintf(seen + strlen(seen), sizeof(seen) - strlen(seen), "%s<%s ", o->job_id, before);
+}
+
+static bool names(const char *dependency, const char *parent)
+{
+    return strstr(dependency, parent) != NULL;
+}
+
+static const char *dependents(const struct snapshot *s, const char *parent, int64_t since_s)
+{
+    seen[0] = '\0';
+    snapshot_dependents(s, names, parent, since_s, on_dependent, NULL);
+    return seen;
+}
+
+/* What a job waited for before it changed last is known, and since when it is not so any more. */
+Test(snapshot, dependents)
+{
+    struct snapshot *s = snapshot_new(first_submit, NULL);
+    struct adapter_job *jobs = make(2);
+    struct adapter_observation o = { .complete = true, .jobs = jobs, .n_jobs = 2, .read_wall_us = 100000000 };
+
+    jobs[0].dependency = "any:77,ok:9";
+    cr_assert_eq(snapshot_observe(s, &o, NULL), 0);
+    cr_expect_str_eq(dependents(s, "77", 0), "1<any:77,ok:9 ");
+    cr_expect_str_eq(dependents(s, "78", 0), "");
+    o.read_wall_us = 200000000;
+    jobs[0].dependency = "ok:9";
+    cr_assert_eq(snapshot_observe(s, &o, NULL), 0);
+    cr_expect_str_eq(dependents(s, "77", 190), "1<any:77,ok:9 ");
+    cr_expect_str_eq(dependents(s, "77", 201), "", "long ago");
+    cr_expect_str_eq(dependents(s, "9", 190), "1<any:77,ok:9 ");
+    cr_expect_str_eq(dependents(s, "9", 201), "1<ok:9 ");
+    jobs[0].dependency = "";
+    cr_assert_eq(snapshot_observe(s, &o, NULL), 0);
+    cr_expect_str_eq(dependents(s, "77", 0), "", "one change is remembered");
+    cr_expect_str_eq(dependents(s, "9", 0), "1<ok:9 ");
+    jobs[0].restart_count++; /* another attempt, another story */
+    cr_assert_eq(snapshot_observe(s, &o, NULL), 0);
+    cr_expect_str_eq(dependents(s, "9", 0), "");
+    free(jobs);
+    snapshot_free(s);
+}
+
 Test(snapshot, full_then_deltas)
 {
     struct snapshot *s = snapshot_new(first_submit, NULL);
