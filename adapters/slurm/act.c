@@ -21,6 +21,7 @@
 #define POLL_MAX_MS   1000
 #define ACCT_TRIES    5
 #define ACCT_PAUSE_MS 300
+#define OTHERS_MAX    16 /* jobs of a child's list that are looked at beside its parent */
 #define DEPENDENCY_MAX (64u << 10) /* bytes of a list; a job with more is no child of ours */
 #define STALE_MAX     3 /* times a write may come to its turn too late */
 
@@ -40,6 +41,9 @@ struct act_task {
     struct adapter_job_detail *parent; /* REARM_CHILD */
     char *dependency;                  /* the argument */
     size_t edges;                      /* to the parent, once it is done */
+    struct slurm_deps others;          /* the child's list, of which the other jobs are looked at */
+    size_t other, n_others;
+    bool authorized;
     const char *argv[SLURM_ARGV_MAX];
 
     int64_t deadline_us, sent_us, read_began_us, kill_at_boot_us;
@@ -84,6 +88,7 @@ static void finish(struct act_task *p)
     free(p->exclude);
     free(p->reserved);
     free(p->dependency);
+    slurm_deps_done(&p->others);
     free(p->strings);
     free(p->lists);
     slurm_task_done(&p->t);
@@ -380,6 +385,7 @@ static void send_command(struct act_task *p)
 }
 
 static void read_before(struct act_task *p);
+static void look_at_others(struct act_task *p);
 
 /* The list that @d is to have. */
 static enum adapter_reason plan_dependency(struct act_task *p, const struct adapter_job_detail *d, char **ret, size_t *ret_edges)
@@ -452,6 +458,11 @@ static void on_reread(void *arg, enum adapter_found found, struct adapter_job_de
         reason = plan_dependency(p, d, &now, &edges);
         if (reason == ADAPTER_REASON_OK && !adv_streq(now, p->dependency))
             reason = ADAPTER_REASON_CONFLICT_USER_ACTION;
+        if (reason == ADAPTER_REASON_OK) {
+            p->authorized = true;
+            look_at_others(p);
+            return;
+        }
     }
     if (reason == ADAPTER_REASON_OK)
         send_command(p);
@@ -472,6 +483,81 @@ static void on_authorized(void *arg, bool allowed, int64_t kill_at_boot_us)
         send_command(p);
 }
 
+static void authorize(struct act_task *p)
+{
+    struct adapter_write w = {
+        .action = &p->action,
+        .before = p->before,
+        .argv = p->argv,
+        .landing_bound_ms = p->t.a->landing_bound_ms,
+        .deadline_ms = p->t.a->command_deadline_ms,
+    };
+    p->t.a->host->authorize(p->t.a->host->ctx, &w, on_authorized, p);
+}
+
+/* All jobs of the list have been seen, or need not be. */
+static void others_seen(struct act_task *p)
+{
+    if (p->authorized) {
+        send_command(p);
+        return;
+    }
+    build_argv(p);
+    authorize(p);
+}
+
+static void next_other(struct act_task *p);
+
+static void on_other(void *arg, enum adapter_found found, struct adapter_job_detail *d, const struct adv_err *err)
+{
+    struct act_task *p = arg;
+    /* an array, or a task by its number, is there if it can be asked about */
+    bool there = found == ADAPTER_FOUND || (found == ADAPTER_FOUND_UNKNOWN && err && err->code == ADV_INVALID_ARGUMENT);
+    bool ended = found == ADAPTER_FOUND && adapter_job_state_ended(d->job.state);
+
+    (void) adapter_job_detail_free(d);
+    if (there && (!ended || slurm_dep_any_end(&p->others.edges[p->other]))) {
+        p->other++;
+        next_other(p);
+        return;
+    }
+    if (found == ADAPTER_FOUND_UNKNOWN && err)
+        p->res.err = *err;
+    (void) snprintf(p->own_note, sizeof(p->own_note), "job %s, on which it depends, too, has ended or is not known any more",
+                    p->others.edges[p->other].job);
+    finish_unsent(p, found == ADAPTER_FOUND_UNKNOWN ? ADAPTER_REASON_UNAVAILABLE : ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE);
+}
+
+static void next_other(struct act_task *p)
+{
+    char id[ADAPTER_ID_SIZE];
+
+    while (p->other < p->others.n && (!p->others.edges[p->other].job[0] ||
+                                      slurm_dep_concerns(&p->others.edges[p->other], &p->before->job, &p->parent->job)))
+        p->other++;
+    if (p->other == p->others.n) {
+        others_seen(p);
+    } else if (p->n_others++ == OTHERS_MAX) {
+        (void) snprintf(p->own_note, sizeof(p->own_note), "it depends on more than %d other jobs", OTHERS_MAX);
+        finish_unsent(p, ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE);
+    } else {
+        (void) snprintf(id, sizeof(id), "%s", p->others.edges[p->other].job);
+        if (strlen(id) > 2 && strcmp(id + strlen(id) - 2, "_*") == 0)
+            id[strlen(id) - 2] = '\0';
+        slurm_find(p->t.a, id, on_other, p);
+    }
+}
+
+static void look_at_others(struct act_task *p)
+{
+    slurm_deps_done(&p->others);
+    p->other = p->n_others = 0;
+    if (slurm_deps_parse(p->before->job.dependency, &p->others, &p->res.err) < 0)
+        finish_unsent(p, ADAPTER_REASON_INVALID);
+    else
+        next_other(p);
+}
+
 static void ask_leave(struct act_task *p)
 {
     if (p->action.verb == ADAPTER_VERB_CONSTRAIN) {
@@ -483,20 +569,14 @@ static void ask_leave(struct act_task *p)
     }
     if (p->action.verb == ADAPTER_VERB_REARM_CHILD) {
         enum adapter_reason r = plan_dependency(p, p->before, &p->dependency, &p->edges);
-        if (r != ADAPTER_REASON_OK) {
+        if (r == ADAPTER_REASON_OK)
+            look_at_others(p);
+        else
             finish_unsent(p, r);
-            return;
-        }
+        return;
     }
     build_argv(p);
-    struct adapter_write w = {
-        .action = &p->action,
-        .before = p->before,
-        .argv = p->argv,
-        .landing_bound_ms = p->t.a->landing_bound_ms,
-        .deadline_ms = p->t.a->command_deadline_ms,
-    };
-    p->t.a->host->authorize(p->t.a->host->ctx, &w, on_authorized, p);
+    authorize(p);
 }
 
 static void on_before(void *arg, enum adapter_found found, struct adapter_job_detail *d, const struct adv_err *err)

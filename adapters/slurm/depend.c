@@ -7,7 +7,9 @@
  * list, so what is written is all that the child has now, with those edges added or made new.
  *
  * What must never be: an edge made new that Slurm then takes for met. 22.05 takes an edge to a job that it has forgotten for
- * met, so a list with a failed edge to any other job is left alone, and the parent must be seen waiting right before. An array's
+ * met, so a list with a failed edge to any other job is left alone, and the parent must be seen waiting right before. Once one edge
+ * has failed the others may not be judged any more (24.11): "unfulfilled" may be an edge to a job that has long failed. So each
+ * other job of the list is looked at, too, and must not have ended. An array's
  * edge ("46_*") to a task that failed is judged by the worst end that any of its tasks ever had, also after that task succeeded
  * (22.05, 24.11): making it new would only fail again, later. An aftercorr edge looks at the one task that corresponds.
  *
@@ -171,13 +173,18 @@ static bool of_end(const struct slurm_dep *e)
     return !type_is(e, "after") && !type_is(e, "singleton");
 }
 
-static bool concerns(const struct slurm_dep *e, const struct adapter_job *child, const struct adapter_job *parent)
+bool slurm_dep_concerns(const struct slurm_dep *e, const struct adapter_job *child, const struct adapter_job *parent)
 {
     if (!of_end(e))
         return false;
     if (type_is(e, "aftercorr") && wide(e))
         return wide_over(e, parent->id) && child->array_task >= 0 && child->array_task == parent->array_task;
     return edge_to(e, parent) || wide_over(e, parent->id);
+}
+
+bool slurm_dep_any_end(const struct slurm_dep *e)
+{
+    return type_is(e, "after") || type_is(e, "afterany") || type_is(e, "afterburstbuffer");
 }
 
 bool slurm_depends(const char *dependency, const char *parent)
@@ -240,7 +247,7 @@ enum adapter_reason slurm_deps_rearm(const char *now_text, const char *before_te
         before = (struct slurm_deps) { 0 };
     for (size_t i = 0; i < now.n; i++) {
         const struct slurm_dep *e = &now.edges[i];
-        bool ours = concerns(e, child, parent);
+        bool ours = slurm_dep_concerns(e, child, parent);
 
         changed = changed || !has(&before, e);
         waits = waits || (ours && e->state == SLURM_DEP_UNFULFILLED);
@@ -257,7 +264,7 @@ enum adapter_reason slurm_deps_rearm(const char *now_text, const char *before_te
         append(ret, &now.edges[i], join);
     for (size_t i = 0; i < before.n && !now.any && !(before.any && before.n > 1); i++) {
         const struct slurm_dep *e = &before.edges[i];
-        if (!concerns(e, child, parent) || e->state == SLURM_DEP_FAILED || !met_by_failure(e) || has(&now, e))
+        if (!slurm_dep_concerns(e, child, parent) || e->state == SLURM_DEP_FAILED || !met_by_failure(e) || has(&now, e))
             continue;
         append(ret, e, join);
         added++;
@@ -282,7 +289,7 @@ size_t slurm_deps_waiting(const char *text, const struct adapter_job *child, con
     if (slurm_deps_parse(text, &d, NULL) < 0)
         return 0;
     for (size_t i = 0; i < d.n; i++) {
-        bool ours = concerns(&d.edges[i], child, parent);
+        bool ours = slurm_dep_concerns(&d.edges[i], child, parent);
         if (ours && d.edges[i].state == SLURM_DEP_FAILED)
             return 0;
         n += ours && d.edges[i].state != SLURM_DEP_FULFILLED;

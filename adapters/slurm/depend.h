@@ -42,6 +42,10 @@ bool slurm_depends(const char *dependency, const char *parent);
  * WRONG_STATE: it has no such edge; CONSTRAINT_UNSATISFIABLE: it cannot be given back. @ret_why: for people, static; NULL: none. */
 enum adapter_reason slurm_deps_rearm(const char *now, const char *before, const struct adapter_job *child,
                                      const struct adapter_job *parent, struct adv_buf *ret, const char **ret_why);
+/* Is this an edge that the end of @parent decides for @child? */
+bool slurm_dep_concerns(const struct slurm_dep *e, const struct adapter_job *child, const struct adapter_job *parent);
+/* May the job of this edge have ended already, while the edge is not judged? Whatever its end was, it means the same. */
+bool slurm_dep_any_end(const struct slurm_dep *e);
 /* Edges to @parent that wait for its end; 0 where one of them has failed. */
 size_t slurm_deps_waiting(const char *text, const struct adapter_job *child, const struct adapter_job *parent);
 

@@ -93,11 +93,12 @@ def another_parent_failed_too(lab):
     kid = child(lab, f"afterok:{parent},afterok:{other}")
     lab.wait_state(other, "FAILED", timeout=40)
     lab.wait_state(parent, "FAILED", timeout=40)
-    wait_for("both edges to have failed", lambda: dependency(lab, kid).count("(failed)") == 2, 30)
+    judged(lab, kid)  # with the first edge that failed; whether the other one is marked, too, is chance
     expect(lab.act("preserve", parent, 0), observed="yes")
     lab.wait_state(parent, "PENDING")
     r = expect(rearm(lab, kid, parent), command="not_sent", reason="constraint_unsatisfiable", writes=0)
-    assert r["notes"] == ["another job that it depends on has failed, too"], r
+    assert r["notes"][0] in ("another job that it depends on has failed, too",
+                             f"job {other}, on which it depends, too, has ended or is not known any more"), r
     lab.exec("scancel", "-u", "labuser1")
 
 

@@ -559,15 +559,28 @@ Test(act, rearm_child)
         const char *then;     /* the child's list after it */
         enum adapter_reason reason;
         const char *note;
+        struct fake other; /* job 9 */
     } t[] = {
+        { "another ended, not judged", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
+          { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed),afterok:9(unfulfilled)" }, NULL,
+          NULL, NULL, ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE,
+          "job 9, on which it depends, too, has ended or is not known any more", { .state = "FAILED" } },
+        { "another forgotten, not judged", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
+          { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed),afterok:9(unfulfilled)" }, NULL,
+          NULL, NULL, ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE,
+          "job 9, on which it depends, too, has ended or is not known any more", { .gone = true } },
+        { "another ended, any end will do", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
+          { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed),afterany:9(unfulfilled)" }, NULL,
+          "scontrol update JobId=8 Dependency=afterok:7,afterany:9", "afterok:7(unfulfilled),afterany:9(unfulfilled)",
+          ADAPTER_REASON_OK, "", { .state = "FAILED" } },
         { "failed edge", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
           { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed),afterok:9(unfulfilled)" }, NULL,
           "scontrol update JobId=8 Dependency=afterok:7,afterok:9", "afterok:7(unfulfilled),afterok:9(unfulfilled)",
-          ADAPTER_REASON_OK, "" },
+          ADAPTER_REASON_OK, "", { .state = "RUNNING" } },
         { "dropped edge", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
           { .state = "PENDING", .reason = "Dependency", .dependency = "afterok:9(unfulfilled)" },
           "afterany:7(unfulfilled),afterok:9(unfulfilled)", "scontrol update JobId=8 Dependency=afterok:9,afterany:7",
-          "afterok:9(unfulfilled),afterany:7(unfulfilled)", ADAPTER_REASON_OK, "" },
+          "afterok:9(unfulfilled),afterany:7(unfulfilled)", ADAPTER_REASON_OK, "", { .state = "RUNNING" } },
         { "waits in vain no more", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
           { .state = "PENDING", .reason = "Dependency", .dependency = "afterok:7(unfulfilled)" }, NULL, NULL, NULL,
           ADAPTER_REASON_ALREADY_SATISFIED, "" },
@@ -599,6 +612,8 @@ Test(act, rearm_child)
         expect_read(&b, "7", &t[i].parent);
         if (t[i].child.state)
             expect_read(&b, "8", &t[i].child);
+        if (t[i].other.state || t[i].other.gone)
+            expect_read(&b, "9", &t[i].other);
         if (t[i].argv) {
             (void) adv_buf_appendf(&b.script, "> scontrol update **\n");
             after.dependency = t[i].then;
