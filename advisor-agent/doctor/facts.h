@@ -134,6 +134,7 @@ enum doctor_link {
     DOCTOR_LINK_UNREACHABLE,
     DOCTOR_LINK_TLS,   /* certificates do not fit, by either side's word */
     DOCTOR_LINK_FILES, /* our own cannot be used */
+    DOCTOR_LINK_REFUSED, /* connected, and not taken for an agent */
 };
 
 struct doctor_host {

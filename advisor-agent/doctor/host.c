@@ -284,8 +284,47 @@ void doctor_look(const struct doctor_asking *a, const struct agent_config *c, st
 
 struct linking {
     struct doctor_host *h;
+    struct wire_conn *conn;
+    struct wire_call *call;
+    int wait_ms;
     bool done;
 };
+
+static void on_answer(void *ctx, struct wire_call *call, const uint8_t *data, size_t len)
+{
+}
+
+/* Renew without a session: who is no agent is refused for that, before the session is missed. Nothing is changed by it. */
+static void on_answered(void *ctx, struct wire_call *call, const struct wire_status *st)
+{
+    struct linking *l = ctx;
+    struct doctor_host *h = l->h;
+
+    l->call = NULL;
+    l->done = true;
+    if (st->code == ADV_FAILED_PRECONDITION) {
+        h->link = DOCTOR_LINK_WORKS;
+        return;
+    }
+    h->link = st->code == ADV_UNAUTHENTICATED || st->code == ADV_PERMISSION_DENIED || st->code == ADV_UNIMPLEMENTED ? DOCTOR_LINK_REFUSED
+                                                                                                                     : DOCTOR_LINK_UNREACHABLE;
+    doctor_clean(h->link_said, sizeof(h->link_said), st->message ? st->message : "", st->message ? strlen(st->message) : 0);
+    if (!h->link_said[0])
+        (void) snprintf(h->link_said, sizeof(h->link_said), "%s", adv_code_name((int) st->code));
+}
+
+static void ask_who_we_are(struct linking *l)
+{
+    static const struct wire_call_ops ops = { .on_message = on_answer, .on_closed = on_answered };
+    struct adv_err err = { 0 };
+
+    if (l->call || wire_call_start(l->conn, "/advisor.v1.AgentService/Renew", NULL, 0, (uint64_t) l->wait_ms, 0, &ops, l, &l->call, &err) < 0)
+        return;
+    if (wire_call_send(l->call, "", 0, &err) < 0)
+        l->call = wire_call_cancel(l->call);
+    else
+        wire_call_half_close(l->call);
+}
 
 static void on_link(void *ctx, enum wire_state state, const struct adv_err *err)
 {
@@ -295,8 +334,7 @@ static void on_link(void *ctx, enum wire_state state, const struct adv_err *err)
     if (l->done)
         return;
     if (state == WIRE_STATE_READY) {
-        h->link = DOCTOR_LINK_WORKS;
-        l->done = true;
+        ask_who_we_are(l);
     } else if (err && err->code != ADV_OK) {
         /* of several targets the next one is tried; what is told is the last */
         h->link = err->code == ADV_UNAUTHENTICATED       ? DOCTOR_LINK_TLS
@@ -332,13 +370,12 @@ void doctor_link(uv_loop_t *loop, const struct agent_config *c, int wait_ms, str
 {
     static const struct wire_conn_ops ops = { on_link };
     struct doctor_host *h = &f->host;
-    struct linking l = { .h = h };
+    struct linking l = { .h = h, .wait_ms = wait_ms };
     struct adv_err err = { 0 };
-    struct wire_conn *conn = NULL;
     const struct wire_config wc = {
         .target = c->target,
         .server_name = c->server_name[0] ? c->server_name : NULL,
-        .ca_path = c->tls_ca,
+        .ca_path = c->insecure ? NULL : c->tls_ca,
         .cert_path = c->insecure ? NULL : c->tls_cert,
         .key_path = c->insecure ? NULL : c->tls_key,
         .insecure = c->insecure,
@@ -356,7 +393,7 @@ void doctor_link(uv_loop_t *loop, const struct agent_config *c, int wait_ms, str
         (void) snprintf(h->link_said, sizeof(h->link_said), "the doctor's own time was over");
         return;
     }
-    if (wire_conn_new(loop, &wc, &ops, &l, &conn, &err) < 0) {
+    if (wire_conn_new(loop, &wc, &ops, &l, &l.conn, &err) < 0) {
         h->link = DOCTOR_LINK_UNREACHABLE;
         doctor_clean(h->link_said, sizeof(h->link_said), err.msg, strlen(err.msg));
         return;
@@ -367,7 +404,8 @@ void doctor_link(uv_loop_t *loop, const struct agent_config *c, int wait_ms, str
         (void) snprintf(h->link_said, sizeof(h->link_said), "no answer within %d s", wait_ms / 1000);
     }
     l.done = true;
-    (void) wire_conn_free(conn);
+    l.call = wire_call_cancel(l.call);
+    (void) wire_conn_free(l.conn);
 }
 
 /* ---- output files ---- */

@@ -48,7 +48,7 @@ enum kind {
     JOURNAL_DAMAGED, JOURNAL_UNREADABLE, STEPS_OPEN, HOLDS_UNATTENDED, DUPLICATE_AGENT,
     CEILING_NOT_SET, CEILING_UNUSABLE, CEILING_OFF, JOB_COMMENT_MALFORMED,
     NOT_ENROLLED, CERT_UNREADABLE, CERT_EXPIRED, CERT_NOT_YET_VALID, CERT_NEAR_EXPIRY, CERT_OTHER_CLUSTER, KEY_EXPOSED,
-    CERT_NOT_RENEWABLE, CONTROL_PLANE_UNREACHABLE, CONTROL_PLANE_TLS, CONTROL_PLANE_PLAIN,
+    CERT_NOT_RENEWABLE, CONTROL_PLANE_UNREACHABLE, CONTROL_PLANE_TLS, CONTROL_PLANE_REFUSES, CONTROL_PLANE_PLAIN,
     KINDS
 };
 
@@ -273,6 +273,8 @@ static const struct doctor_kind kinds[KINDS] = {
     K(CONTROL_PLANE_TLS, FAULT, "The control plane and the agent do not accept each other's certificates.", "Nothing is judged or done.",
       "The control plane's certificate must be of `tls.ca` and for `control_plane.server_name` (or the target's host), ours of its agents' authority and "
       "not revoked; both clocks must be right."),
+    K(CONTROL_PLANE_REFUSES, FAULT, "The control plane does not take this certificate for an agent's.", "Nothing is judged or done.",
+      "An agent's certificate has the URI name advisor:agent:CLUSTER: enrol (`advisorctl cluster enrol NAME`); or `control_plane.target` is not advisord."),
     K(CONTROL_PLANE_PLAIN, NOTE, "The connection to the control plane is not encrypted (control_plane.insecure).", "Whoever is on this host can be the agent.",
       "Set it to false, and enrol."),
 };
@@ -780,6 +782,9 @@ static void judge_link(const struct doctor_facts *f, struct doctor_findings *out
         break;
     case DOCTOR_LINK_TLS:
         add(out, CONTROL_PLANE_TLS, DOCTOR_SURE, NULL, "%s and this agent do not accept each other's certificates: %s", f->target, h->link_said);
+        break;
+    case DOCTOR_LINK_REFUSED:
+        add(out, CONTROL_PLANE_REFUSES, DOCTOR_SURE, NULL, "%s does not take us for an agent: %s", f->target, h->link_said);
         break;
     case DOCTOR_LINK_FILES: /* told by what is wrong with them, unless nothing was found */
         if (!h->cert_code)

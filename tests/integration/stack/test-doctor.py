@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -399,6 +400,12 @@ def beside_a_running_agent(lab):
 def the_control_plane(lab):
     S.expect("CONTROL_PLANE_TLS", control_plane__server_name="elsewhere.example.org")
     S.expect("CONTROL_PLANE_UNREACHABLE", "127.0.0.1:1", control_plane__target="127.0.0.1:1")
+    with socket.create_server(("127.0.0.1", 0)) as mute:  # takes the connection, and says nothing
+        target = f"127.0.0.1:{mute.getsockname()[1]}"
+        S.expect("CONTROL_PLANE_UNREACHABLE", target, control_plane__target=target)
+    plain = Advisord(tls=False)
+    S.expect("CONTROL_PLANE_PLAIN", exit_code=0, control_plane__target=f"127.0.0.1:{plain.port}", control_plane__insecure="true")
+    plain.cleanup()
     S.expect("NOT_ENROLLED", f"advisorctl cluster enrol {lab.name}", tls__cert=f"{S.tls}/none.crt", tls__key=f"{S.tls}/none.key")
     S.expect("CERT_OTHER_CLUSTER", lab.name, cluster="elsewhere", also=["CLUSTER_NAME_DIFFERS"])
     try:
@@ -406,6 +413,11 @@ def the_control_plane(lab):
         S.expect("KEY_EXPOSED", f"chmod 600 {S.tls}/agent.key", exit_code=1)
     finally:
         os.chmod(f"{S.tls}/agent.key", 0o600)
+    try:
+        S.certificate("URI:advisor:operator:ann")
+        S.expect("CONTROL_PLANE_REFUSES", "advisorctl cluster enrol", also=["CERT_OTHER_CLUSTER"])
+    finally:
+        S.certificate(f"URI:advisor:agent:{lab.name}")
     S.expect("AGENT_CONFIG_INCOMPLETE", "control_plane.target", control_plane__target='""')
     S.expect("AGENT_CONFIG_INVALID", "poll.interval", poll__interval="never", alone=False)
     S.healthy()

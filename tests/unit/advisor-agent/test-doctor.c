@@ -456,6 +456,7 @@ Test(doctor, nothing_known_is_nothing_found)
     X("CERT_NOT_RENEWABLE", h->renewable = DOCTOR_NO)                                                                                                   \
     X("CONTROL_PLANE_UNREACHABLE", h->link = DOCTOR_LINK_UNREACHABLE)                                                                                   \
     X("CONTROL_PLANE_TLS", h->link = DOCTOR_LINK_TLS)                                                                                                   \
+    X("CONTROL_PLANE_REFUSES", h->link = DOCTOR_LINK_REFUSED)                                                                                           \
     X("CONTROL_PLANE_PLAIN", h->insecure = true)
 
 static unsigned bit_seen[128];
