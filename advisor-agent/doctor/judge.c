@@ -116,7 +116,7 @@ static const struct doctor_kind kinds[KINDS] = {
 
     /* rights */
     K(OPERATOR_MISSING, FAULT, "The agent's user may not act on others' jobs.",
-      "Jobs are seen and judged (mode observe), nothing can be done: preserve, interrupt, make_requeueable, constrain, release and cancel are refused.",
+      "Jobs are seen and judged (mode observe), nothing can be done: preserve, interrupt, make_requeueable, constrain, release, cancel and rearm_child are refused.",
       "`sacctmgr modify user USER set adminlevel=Operator`, or, if Slurm does not know it: `sacctmgr add user USER account=root adminlevel=Operator`."),
     K(RIGHTS_UNKNOWN, WARNING, "slurmctld did not tell what the agent's user may do.",
       "If it is not Operator, nothing can be done. Where PrivateData hides jobs the agent takes every list for incomplete.",
@@ -169,7 +169,8 @@ static const struct doctor_kind kinds[KINDS] = {
       "The job is COMPLETING until it is over, and nothing is done to it in that time.", "Keep it short: `time` it on a node."),
     K(CTLD_EPILOG_ABSENT, NOTE, "slurmctld runs nothing at a job's end (EpilogSlurmctld).",
       "Slurm judges jobs that depend on a failed one 0.4 s after its end, which no look can beat: with afterok they may be given up "
-      "(DependencyNeverSatisfied) before the failed one is restarted. An EpilogSlurmctld, while it runs, keeps Slurm from it.",
+      "(DependencyNeverSatisfied) before the failed one is restarted; rearm_child gives the dependency back where that can be done (docs/slurm.md)."
+      " An EpilogSlurmctld, while it runs, keeps Slurm from it.",
       "Nothing, where no job depends on another. Else hold the dependents until the parent is done, or give the parent's exit codes to RequeueExitHold."),
     K(MESSAGE_TIMEOUT_LONG, WARNING, "Slurm's tools wait longer for slurmctld (MessageTimeout) than the agent waits for them.",
       "When slurmctld is busy the agent kills commands that would still be answered; whether they took effect is then unknown.",
