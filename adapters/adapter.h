@@ -248,6 +248,8 @@ struct adapter_end { /* the rest is set where it ENDED */
     struct adapter_exit exit;
     int64_t start_s, end_s; /* 0: not known */
     const char *nodes;      /* compressed host list; "" when none */
+    bool canceller_known;
+    uint32_t canceller_uid; /* who cancelled it */
 };
 
 /* ---- acting ---------------------------------------------------------------------------------------------------- */

@@ -366,6 +366,7 @@ void agent_job_read(struct agent *a, const struct adapter_job_detail *d)
 {
     const advisor_v1_JobObservation *o = snapshot_find(a->snapshot, d->job.id);
     uint64_t before = o ? o->hash : 0;
+    bool was_known = o && o->detail_known;
     struct adv_err err;
 
     if (snapshot_detail(a->snapshot, d, &err) < 0) {
@@ -380,6 +381,8 @@ void agent_job_read(struct agent *a, const struct adapter_job_detail *d)
         orders_wake(a, d->job.id);
         changed(a);
     }
+    if (o && d->job.state == ADAPTER_JOB_CANCELLED && !d->job.completing && (o->hash != before || !was_known))
+        past_cancelled(a, &d->job);
 }
 
 void agent_job_gone(struct agent *a, const char *id)

@@ -178,6 +178,8 @@ void orders_free(struct agent *a);
  * journal knows of. */
 void past_vanished(struct agent *a, const advisor_v1_JobObservation *o);
 void past_unseen(struct agent *a, const char *job, const struct journal_life *l);
+/* It was seen to be cancelled: asks by whom. */
+void past_cancelled(struct agent *a, const struct adapter_job *job);
 void past_tick(struct agent *a, int64_t now);
 void past_free(struct agent *a);
 

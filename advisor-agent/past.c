@@ -9,12 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/log.h"
 #include "common/utf8.h"
 
 #define PAST_MAX      1024 /* to be asked about; more than that are left unknown */
 #define LAG_FIRST_US  2000000 /* accounting is some seconds late; doubled each time */
+#define CANCELLED_FRESH_S 120
 #define LAG_TRIES     7       /* two minutes in all */
 #define DOWN_FIRST_US 5000000 /* accounting is away; doubled up to the next */
 #define DOWN_MAX_US   300000000
@@ -26,6 +28,8 @@ struct past {
     unsigned tries; /* answers in which the end was not there yet */
     bool life_known;
     struct journal_life life; /* as the journal has it; its end is not known */
+    uint32_t uid;   /* of the job's owner */
+    bool cancelled; /* that it was is known; by whom is asked */
     bool asked;     /* in the question under way */
 };
 
@@ -38,7 +42,7 @@ struct pasts {
 };
 
 /* @l: NULL: the journal does not know it */
-static void add(struct agent *a, const char *job, uint32_t restarts, int64_t submit_s, const struct journal_life *l)
+static void add(struct agent *a, const char *job, uint32_t restarts, int64_t submit_s, uint32_t uid, const struct journal_life *l)
 {
     struct pasts *p = a->pasts;
 
@@ -56,7 +60,7 @@ static void add(struct agent *a, const char *job, uint32_t restarts, int64_t sub
         return;
     }
     struct past *n = &p->v[p->n++];
-    *n = (struct past) { .restarts = restarts, .submit_s = submit_s, .due_us = adv_mono_us() };
+    *n = (struct past) { .restarts = restarts, .submit_s = submit_s, .uid = uid, .due_us = adv_mono_us() };
     if (l && l->restarts == restarts && l->submit_s == submit_s) {
         n->life_known = true;
         n->life = *l;
@@ -73,7 +77,7 @@ void past_vanished(struct agent *a, const advisor_v1_JobObservation *o)
     case advisor_v1_JobState_JOB_STATE_SUSPENDED:
     case advisor_v1_JobState_JOB_STATE_COMPLETING:
     case advisor_v1_JobState_JOB_STATE_UNSPECIFIED:
-        add(a, o->job_id, o->restart_count, o->submit_unix, a->journal ? journal_life(a->journal, o->job_id) : NULL);
+        add(a, o->job_id, o->restart_count, o->submit_unix, o->uid, a->journal ? journal_life(a->journal, o->job_id) : NULL);
         return;
     default:
         return; /* its end was seen */
@@ -83,7 +87,20 @@ void past_vanished(struct agent *a, const advisor_v1_JobObservation *o)
 void past_unseen(struct agent *a, const char *job, const struct journal_life *l)
 {
     if (!l->ended_s)
-        add(a, job, l->restarts, l->submit_s, l);
+        add(a, job, l->restarts, l->submit_s, l->uid, l);
+}
+
+void past_cancelled(struct agent *a, const struct adapter_job *job)
+{
+    struct pasts *p;
+    size_t n = a->pasts ? a->pasts->n : 0;
+
+    if (job->end_s + CANCELLED_FRESH_S < agent_wall_us(a) / 1000000) /* an old story: the agent was just started */
+        return;
+    add(a, job->id, job->restart_count, job->submit_s, job->uid, NULL);
+    p = a->pasts;
+    if (p && p->n > n)
+        p->v[n].cancelled = true;
 }
 
 /* Answered or given up: not to be asked again after the next start. @ended_s must not be later than the end, since from it
@@ -114,6 +131,16 @@ static void sweep(struct pasts *p)
     p->n = n;
 }
 
+/* The owner first: who runs the agent may cancel jobs of his own. */
+static advisor_v1_CancelledBy cancelled_by(const struct past *x, const struct adapter_end *e)
+{
+    if (e->state != ADAPTER_JOB_CANCELLED || !e->canceller_known)
+        return advisor_v1_CancelledBy_CANCELLED_BY_UNSPECIFIED;
+    return e->canceller_uid == x->uid      ? advisor_v1_CancelledBy_CANCELLED_BY_OWNER
+           : e->canceller_uid == geteuid() ? advisor_v1_CancelledBy_CANCELLED_BY_ADVISOR
+                                           : advisor_v1_CancelledBy_CANCELLED_BY_OTHER;
+}
+
 static void tell(struct agent *a, const struct past *x, const struct adapter_end *e)
 {
     advisor_v1_JobEnd m = {
@@ -124,13 +151,14 @@ static void tell(struct agent *a, const struct past *x, const struct adapter_end
         .exit_signal = e->exit.known ? (uint32_t) e->exit.signal : 0,
         .start_unix = e->start_s,
         .end_unix = e->end_s,
+        .cancelled_by = cancelled_by(x, e),
         .nodes = (char *) (uintptr_t) e->nodes,
     };
     struct adv_err err;
 
     (void) snprintf(m.job_id, sizeof(m.job_id), "%s", x->job);
     (void) adv_utf8_lossy_buf(m.state_raw, sizeof(m.state_raw), e->state_text, strlen(e->state_text));
-    adv_info("agent", "a job that the scheduler forgot, as accounting tells it", ADV_FS("job", x->job),
+    adv_info("agent", x->cancelled ? "a cancelled job, as accounting tells it" : "a job that the scheduler forgot, as accounting tells it", ADV_FS("job", x->job),
              ADV_FI("restarts", x->restarts), ADV_FS("state", e->state_text), ADV_FS("nodes", e->nodes));
     if (snapshot_ended(a->snapshot, &m, &err) < 0)
         adv_warn("agent", "the end of a job cannot be told", ADV_FS("why", err.msg));
@@ -165,11 +193,13 @@ static void on_history(void *arg, const struct adapter_end *ends, size_t n, cons
         if (err) {
             continue;
         } else if (e->found == ADAPTER_PAST_ENDED) {
-            tell(a, x, e);
+            if (!x->cancelled || e->state == ADAPTER_JOB_CANCELLED)
+                tell(a, x, e);
             settle(a, x, e->end_s);
             x->due_us = 0;
         } else if (++x->tries == LAG_TRIES) {
-            adv_info("agent", "a job is gone from the scheduler, and accounting does not tell its end", ADV_FS("job", x->job),
+            adv_info("agent", x->cancelled ? "accounting does not tell by whom a job was cancelled"
+                                           : "a job is gone from the scheduler, and accounting does not tell its end", ADV_FS("job", x->job),
                      ADV_FS("accounting", e->found == ADAPTER_PAST_NONE ? "knows no such attempt" : "shows it unfinished"));
             settle(a, x, 1); /* some time: nothing follows from it */
             x->due_us = 0;

@@ -52,6 +52,7 @@ static void on_row(void *arg, const struct slurm_acct_row *row)
         free((void *) (uintptr_t) e->state_text);
         free((void *) (uintptr_t) e->nodes);
         *e = (struct adapter_end) { ADAPTER_PAST_ENDED, row->state, state, row->exit, row->start_s, row->end_s, nodes };
+        e->canceller_known = slurm_acct_canceller(row->state_text, &e->canceller_uid);
     }
 }
 

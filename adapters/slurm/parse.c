@@ -1133,6 +1133,22 @@ void slurm_parse_acct(const char *text, size_t len, slurm_acct_fn fn, void *arg)
     }
 }
 
+bool slurm_acct_canceller(const char *state_text, uint32_t *ret_uid)
+{
+    static const char by[] = "CANCELLED by ";
+    uint64_t uid = 0;
+    const char *p = state_text + sizeof(by) - 1;
+
+    if (strncmp(state_text, by, sizeof(by) - 1) != 0 || *p < '0' || *p > '9')
+        return false;
+    for (; *p >= '0' && *p <= '9' && uid < UINT32_MAX; p++)
+        uid = 10 * uid + (uint64_t) (*p - '0');
+    if (*p || uid >= UINT32_MAX) /* a name, or what is no uid */
+        return false;
+    *ret_uid = (uint32_t) uid;
+    return true;
+}
+
 void slurm_acct_add_id(struct adv_buf *ids, const char *id)
 {
     size_t n = strcspn(id, "_+"), k;

@@ -73,6 +73,9 @@ adv_must_check int slurm_parse_reservation(const char *text, size_t len, struct 
 /* ---- scontrol -o show assoc_mgr flags=users users=X */
 enum adapter_privilege slurm_parse_assoc(const char *text, size_t len, const char *user);
 
+/* "CANCELLED by 1000": who did. False: it does not say. */
+bool slurm_acct_canceller(const char *state_text, uint32_t *ret_uid);
+
 /* ---- sacct -n -X -P [-D] -o SLURM_ACCT_FIELDS (times as unix seconds) */
 #define SLURM_ACCT_FIELDS "JobID,Submit,Start,End,ExitCode,NodeList,State"
 struct slurm_acct_row { /* texts are borrowed for the call */

@@ -722,6 +722,18 @@ static void decide_going_on(struct decision *d, const struct attempt *a)
     summary(d, "Left alone: the attempt makes progress again.");
 }
 
+static const char *cancelled_words(enum cancelled_by by, bool word)
+{
+    static const char *const words[][2] = {
+        [CANCELLED_BY_UNKNOWN] = { "", "" },
+        [CANCELLED_BY_OWNER] = { " by its owner", "owner" },
+        [CANCELLED_BY_ADVISOR] = { " by Advisor's own account", "advisor" },
+        [CANCELLED_BY_OTHER] = { " by somebody other than its owner", "other" },
+    };
+
+    return (unsigned) by < ADV_ARRAY_LEN(words) ? words[by][word] : "";
+}
+
 static void decide_unfailed(struct decision *d, const struct attempt *a)
 {
     const struct anomaly *an = NULL, *t;
@@ -740,8 +752,9 @@ static void decide_unfailed(struct decision *d, const struct attempt *a)
                         "Left alone: the job completed.");
         break;
     case JOB_CANCELLED:
-        reason(d, "user_cancelled", NULL, "The job was cancelled; that decision is somebody's and stands.");
-        summary(d, "Left alone: the job was cancelled.");
+        reason(d, "user_cancelled", cancelled_words(a->cancelled_by, true),
+               "The job was cancelled%s; that decision is somebody's and stands.", cancelled_words(a->cancelled_by, false));
+        summary(d, "Left alone: the job was cancelled%s.", cancelled_words(a->cancelled_by, false));
         break;
     case JOB_TIMEOUT:
         reason(d, "time_limit", NULL, "The attempt used its whole time limit.");

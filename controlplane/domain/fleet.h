@@ -135,6 +135,7 @@ struct job_end {
     uint32_t exit_signal;
     int64_t start_unix, end_unix;
     const char *nodes;
+    enum cancelled_by cancelled_by;
 };
 
 struct node_obs {

@@ -42,6 +42,7 @@ enum job_state {
     JOB_STATE_LAST_ = JOB_REQUEUED
 };
 
+enum cancelled_by { CANCELLED_BY_UNKNOWN = 0, CANCELLED_BY_OWNER = 1, CANCELLED_BY_ADVISOR = 2, CANCELLED_BY_OTHER = 3 };
 enum telemetry_state { TELEMETRY_UNSET = 0, TELEMETRY_COMPLETE = 1, TELEMETRY_PARTIAL = 2, TELEMETRY_LOST = 3 };
 enum anomaly_kind { ANOMALY_KIND_UNSET = 0, ANOMALY_CRASH = 1, ANOMALY_HANG = 2, ANOMALY_STRAGGLER = 3 };
 enum anomaly_status { ANOMALY_STATUS_UNSET = 0, ANOMALY_SUSPICION = 1, ANOMALY_CONFIRMED = 2, ANOMALY_WITHDRAWN = 3 };
@@ -440,6 +441,7 @@ struct attempt {
     char *state_raw;
     uint32_t exit_code;
     uint32_t exit_signal;
+    enum cancelled_by cancelled_by;
     char *nodes;
     int64_t submit_unix; /* of this attempt; 0: not seen */
     int64_t start_unix;

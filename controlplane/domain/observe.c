@@ -304,10 +304,20 @@ static void apply_end(struct fleet *f, struct intents *in, struct cluster *c, co
         .nodes = e->nodes,
     };
 
+    if (a && a->index == e->restart_count && a->submit_unix == e->submit_unix && a->state == JOB_CANCELLED &&
+        e->state == JOB_CANCELLED && e->cancelled_by && !a->cancelled_by) {
+        a->cancelled_by = e->cancelled_by;
+        fleet_touch_attempt(in, a);
+        if (a->advice && a->advice->desired == DESIRED_NO_ACTION)
+            fleet_decide_and_put(f, in, a, ev); /* it says by whom now */
+        return;
+    }
     if (!a || a->index != e->restart_count || a->submit_unix != e->submit_unix || job_state_terminal(a->state) ||
         !job_state_terminal(e->state) || j->present)
         return;
     o.start_unix = e->start_unix ? e->start_unix : a->start_unix;
+    if (e->state == JOB_CANCELLED)
+        a->cancelled_by = e->cancelled_by;
     apply_attempt(f, in, j, &o, ev);
     fleet_recount(j);
     fleet_touch_job(in, j);

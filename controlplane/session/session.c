@@ -962,7 +962,10 @@ static bool on_state(struct session *s, const Advisor__V1__StateUpdate *u, struc
     for (size_t i = 0; i < u->n_ended; i++) {
         const Advisor__V1__JobEnd *m = u->ended[i];
         ended[i] = (struct job_end) { m->job_id, m->restart_count, m->submit_unix, (enum job_state) m->state, m->state_raw,
-                                      m->exit_code, m->exit_signal, m->start_unix, m->end_unix, m->nodes };
+                                      m->exit_code, m->exit_signal, m->start_unix, m->end_unix, m->nodes,
+                                      m->cancelled_by <= (Advisor__V1__CancelledBy) CANCELLED_BY_OTHER
+                                          ? (enum cancelled_by) m->cancelled_by
+                                          : CANCELLED_BY_UNKNOWN };
     }
     if (adv_arena_exhausted(ar)) {
         refuse(s, ADV_RESOURCE_EXHAUSTED, "UPDATE_TOO_LARGE", "state_update: too much text at once");

@@ -21,6 +21,7 @@ SAME(ANOMALY_STRAGGLER, ADVISOR__V1__ANOMALY_KIND__ANOMALY_KIND_STRAGGLER);
 SAME(ANOMALY_WITHDRAWN, ADVISOR__V1__ANOMALY_STATUS__ANOMALY_STATUS_WITHDRAWN);
 SAME(DESIRED_DAG_RELEASED, ADVISOR__V1__DESIRED_STATE__DESIRED_STATE_DAG_RELEASED);
 SAME(DESIRED_REQUEUEABLE, ADVISOR__V1__DESIRED_STATE__DESIRED_STATE_REQUEUEABLE);
+SAME(CANCELLED_BY_OTHER, ADVISOR__V1__CANCELLED_BY__CANCELLED_BY_OTHER);
 SAME(DESIRED_PRESERVED, ADVISOR__V1__DESIRED_STATE__DESIRED_STATE_PRESERVED);
 SAME(ACTION_ACTIONABLE, ADVISOR__V1__ACTIONABILITY__ACTIONABILITY_ACTIONABLE);
 SAME(DISPOSITION_SUPERSEDED, ADVISOR__V1__DISPOSITION__DISPOSITION_SUPERSEDED);
@@ -256,6 +257,7 @@ Advisor__V1__Attempt *shape_attempt(struct adv_arena *ar, const struct attempt *
     m->state_raw = text(a->state_raw);
     m->exit_code = a->exit_code;
     m->exit_signal = a->exit_signal;
+    m->cancelled_by = (Advisor__V1__CancelledBy) a->cancelled_by;
     m->nodes = text(a->nodes);
     m->start_time = shape_time_s(ar, a->start_unix);
     m->end_time = shape_time_s(ar, a->end_unix);

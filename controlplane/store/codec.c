@@ -118,6 +118,7 @@ static const struct field attempt_fields[] = {
     F(42, F_ENUM, attempt, attribution_slow),
     F(43, F_I64, attempt, attribution_us),
     F(44, F_STR, attempt, attribution_note),
+    F(45, F_ENUM, attempt, cancelled_by),
 };
 
 static const struct field anomaly_fields[] = {

@@ -12,7 +12,7 @@
  *   gone CLUSTER instance= | take CLUSTER instance= journal= [ceiling=] [persistent=0] | report CLUSTER instance= ceiling=
  *   takeover CLUSTER                  by another owner than the one so far
  *   nodes CLUSTER HOSTLIST            nodes of the cluster, sent with the next state
- *   state CLUSTER instance= [full=1] [gone=JOB] [ended=JOB] job=ID state= [restarts=] [submit=] [end=] [exit=] [signal=] [nodes=]
+ *   state CLUSTER instance= [full=1] [gone=JOB] [ended=JOB [by=1|2|3]] job=ID state= [restarts=] [submit=] [end=] [exit=] [signal=] [nodes=]
  *         [comment=] [user=] [batch=0] [requeueable=0] [held=1] [partition=] [inc=]      without inc: of an agent that has watched the id
  *   log CLUSTER JOB/N signature rule= class= retryable= precedence= [terminal=0] [blame=node|reporter|lead|none] [nodes=] [offset=] [kind=hang] [outside=1]
  *       [submit=]      which attempt is meant
@@ -332,6 +332,7 @@ static void do_state(struct event *ev, bool full)
         .start_unix = num("start", 0),
         .end_unix = num("end", 0),
         .nodes = get("nodes", "n[1-2]"),
+        .cancelled_by = (enum cancelled_by) num("by", 0),
     };
     struct job *old = id && c ? fleet_find_job(c, id) : NULL;
     uint64_t digest = c ? cluster_digest(c) : 0;

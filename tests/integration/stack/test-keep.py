@@ -286,6 +286,20 @@ def every_end_without_the_agent():
     s.wait_connected()
 
 
+def cancelled_by_whom():
+    """While the job is still there: its owner, the agent's own account, somebody else; and told apart from a time limit."""
+    who = {"labuser1": api.CANCELLED_BY_OWNER, "laboper": api.CANCELLED_BY_ADVISOR, None: api.CANCELLED_BY_OTHER}
+    jobs = {user: submit(UNTIL=f"{HOME}/never") for user in who}
+    for user, job in jobs.items():
+        s.lab.wait_state(job, "RUNNING", timeout=40)
+        wait_for("it to be known", lambda job=job: (t := s.timeline(job)) and t.attempts[0].state == api.JOB_STATE_RUNNING, 30)
+        s.lab.exec("scancel", job, user=user)
+    for user, job in jobs.items():
+        wait_for(f"who cancelled {job}: {s.agent.log()[-800:]}", lambda job=job, user=user: s.timeline(job).attempts[0].cancelled_by == who[user], 60)
+        a = s.timeline(job).attempts[0]
+        assert a.state == api.JOB_STATE_CANCELLED and s.lab.job(job)["state"] == "CANCELLED" and not updates(job), a
+
+
 def log_is_kept_before_it_is_truncated():
     """The default: the next attempt truncates the output. Its end is beside it, for its owner alone; where that cannot be written
     the job is restarted all the same, and the advice says so."""
@@ -331,4 +345,4 @@ s.agent.start()
 s.wait_connected()
 advstack.run([made_requeueable_then_restarted, not_asked_stays_as_submitted, switched_off_again_by_its_owner,
               ceiling_without_the_verb, undecided_is_kept_and_goes_on, kept_then_mode_lowered, kept_then_taken_by_its_owner,
-              awaits_a_persons_yes, agent_killed_while_it_keeps, every_end_without_the_agent, log_is_kept_before_it_is_truncated, advcrash.clean_end(s)])
+              awaits_a_persons_yes, agent_killed_while_it_keeps, every_end_without_the_agent, cancelled_by_whom, log_is_kept_before_it_is_truncated, advcrash.clean_end(s)])

@@ -415,3 +415,25 @@ Test(parse, acct_covers)
     cr_expect(!slurm_acct_covers("7_[x]", "7_1"));
     cr_expect(!slurm_acct_covers("7_[", "7_1"));
 }
+
+Test(parse, who_cancelled)
+{
+    static const struct {
+        const char *text;
+        bool known;
+        uint32_t uid;
+    } t[] = {
+        { "CANCELLED by 1000", true, 1000 },       { "CANCELLED by 0", true, 0 },
+        { "CANCELLED by 4294967294", true, 4294967294u }, { "CANCELLED by 4294967295", false, 0 },
+        { "CANCELLED by 99999999999999999999", false, 0 }, { "CANCELLED", false, 0 },
+        { "CANCELLED by ", false, 0 },             { "CANCELLED by alice", false, 0 },
+        { "CANCELLED by 1000x", false, 0 },        { "CANCELLED by -1", false, 0 },
+        { "FAILED", false, 0 },                    { "", false, 0 },
+    };
+
+    for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
+        uint32_t uid = 0;
+        cr_assert_eq(slurm_acct_canceller(t[i].text, &uid), t[i].known, "%s", t[i].text);
+        cr_assert_eq(uid, t[i].uid, "%s", t[i].text);
+    }
+}
