@@ -150,7 +150,7 @@ def launches_that_fail_are_slurms_to_hold():
         assert not actions(f"{job}_{t}"), (t, actions(f"{job}_{t}"))
     assert held(), "still held"
     s.lab.ctl("conf", "Prolog=")
-    s.lab.exec("scontrol", "update", f"NodeName={bad}", "State=RESUME")
+    s.lab.exec("scontrol", "update", f"NodeName={bad}", "State=RESUME", check=False)  # not every release drains it
 
 
 @case
