@@ -128,11 +128,13 @@ static void tell(struct order *x, advisor_v1_Disposition d, advisor_v1_Dispositi
     if (x->unwind || (x->told == d && x->told_why == why && x->told_generation == x->o.generation))
         return;
     const char *note = d == advisor_v1_Disposition_DISPOSITION_CONVERGED ? x->log_note : "";
+    char all[1024]; /* texts of commands and helpers hold whatever bytes a user's file is named with, and are cut between bytes */
     advisor_v1_AdviceStatusReport m = { .observed_generation = x->o.generation, .has_epoch = true,
                                         .epoch = agent_epoch_msg(x->epoch), .disposition = d,
                                         .reason = why, .observe_wall_ms = adv_wall_us() / 1000 };
     (void) snprintf(m.advice, sizeof(m.advice), "%s", x->o.name);
-    (void) snprintf(m.detail, sizeof(m.detail), "%s%s%s", text, *note ? "; the end of its log was not kept: " : "", note);
+    (void) snprintf(all, sizeof(all), "%s%s%s", text, *note ? "; the end of its log was not kept: " : "", note);
+    (void) adv_utf8_lossy_buf(m.detail, sizeof(m.detail), all, strlen(all));
     x->told = d;
     x->told_why = why;
     x->told_generation = x->o.generation;
@@ -182,7 +184,7 @@ static void report_action(struct order *x, uint64_t seq, const struct journal_in
 
     (void) snprintf(m.attempt.cluster, sizeof(m.attempt.cluster), "%s", a->cfg->cluster);
     (void) snprintf(m.advice, sizeof(m.advice), "%s", in->advice);
-    (void) snprintf(m.read_before, sizeof(m.read_before), "%s", in->read_before);
+    (void) adv_utf8_lossy_buf(m.read_before, sizeof(m.read_before), in->read_before, strlen(in->read_before));
     if (command) {
         static const advisor_v1_CommandResult commands[] = {
             [ADAPTER_COMMAND_NOT_SENT] = advisor_v1_CommandResult_COMMAND_RESULT_NOT_SENT,

@@ -40,6 +40,7 @@ enum session_state { DOWN, HELLO, ACTIVE };
 struct out {
     struct out *next;
     uint64_t seq; /* in this session; 0: not sent in it */
+    unsigned refused; /* times that the control plane ended the call over what was under way, this among it */
     advisor_v1_SessionRequest msg;
 };
 
@@ -193,6 +194,25 @@ static enum state_sent send_state(struct session *s)
     return STATE_SENT;
 }
 
+static bool under_way(const struct session *s)
+{
+    bool any = s->states_out > 0;
+
+    for (const struct out *o = s->first; o && !any; o = o->next)
+        any = o->seq != 0;
+    return any;
+}
+
+/* Something in the outbox may be what the control plane cannot take: then each of it goes alone, so that it is known which. */
+static bool one_by_one(const struct session *s)
+{
+    bool any = false;
+
+    for (const struct out *o = s->first; o && !any; o = o->next)
+        any = o->refused > 0;
+    return any;
+}
+
 static bool is_telemetry(const struct out *o)
 {
     return o->msg.which_message == advisor_v1_SessionRequest_telemetry_tag;
@@ -201,6 +221,10 @@ static bool is_telemetry(const struct out *o)
 /* False: not all of it, on_drained() or a new session goes on. */
 static bool send_outbox(struct session *s, bool telemetry)
 {
+    bool alone = one_by_one(s);
+
+    if (alone && under_way(s)) /* the Ack goes on */
+        return false;
     for (struct out *o = s->first; o; o = o->next) {
         struct adv_err err;
         if (o->seq || is_telemetry(o) != telemetry)
@@ -216,6 +240,8 @@ static bool send_outbox(struct session *s, bool telemetry)
             return false;
         }
         o->seq = s->next_seq++;
+        if (alone)
+            return false;
     }
     return true;
 }
@@ -641,6 +667,30 @@ static void on_message(void *ctx, struct wire_call *call, const uint8_t *data, s
     }
 }
 
+/* The control plane cannot take something that it was sent. Sent first again for ever, that would keep all else away. */
+static void blame(struct session *s)
+{
+    size_t n = 0;
+
+    for (struct out *o = s->first; o; o = o->next)
+        n += o->seq != 0;
+    for (struct out **pp = &s->first; *pp;) {
+        struct out *o = *pp;
+        o->refused += o->seq != 0;
+        if (!o->seq || o->refused < 2 || n != 1 || s->states_out) {
+            pp = &o->next;
+            continue;
+        }
+        adv_error("session", "a report that the control plane cannot take is dropped",
+                  ADV_FI("kind", o->msg.which_message), ADV_FU("refused", o->refused),
+                  ADV_FS("advice", o->msg.which_message == advisor_v1_SessionRequest_advice_status_tag
+                                       ? o->msg.message.advice_status.advice
+                                   : o->msg.which_message == advisor_v1_SessionRequest_action_tag ? o->msg.message.action.advice
+                                                                                                : ""));
+        drop_out(s, pp);
+    }
+}
+
 /* How long to stay away after the control plane has ended or refused the call. */
 static int64_t refused_wait_ms(const struct wire_status *st, const struct wire_hints *hints)
 {
@@ -667,6 +717,8 @@ static void on_closed(void *ctx, struct wire_call *call, const struct wire_statu
     if (st->from_server) {
         wire_read_hints(st->details, st->details_len, &hints);
         wait_ms = refused_wait_ms(st, &hints);
+        if (st->code == ADV_INVALID_ARGUMENT && s->state == ACTIVE)
+            blame(s);
         keep = adv_streq(hints.reason, "NOT_NOW") && hints.retry_after_ms >= 0;
     }
     end(s, why, keep ? -1 : wait_ms);

@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "common/spawn.h"
+#include "common/utf8.h"
 
 struct tail_keep {
     bool wanted;  /* by who asked for it */
@@ -33,8 +34,10 @@ static void on_exit_(void *user, const struct adv_spawn_result *res)
         (void) snprintf(k->why, sizeof(k->why), "it took longer than %d s", TAIL_KEEP_MS / 1000);
     else if (k->failed && res->exec_errno)
         (void) snprintf(k->why, sizeof(k->why), "the helper cannot be run: %s", strerror(res->exec_errno));
+    else if (k->failed && n) /* it names files, whose names are bytes */
+        (void) adv_utf8_lossy_buf(k->why, sizeof(k->why), res->err_out, n);
     else if (k->failed)
-        (void) snprintf(k->why, sizeof(k->why), "%.*s", (int) n, n ? res->err_out : "the helper failed");
+        (void) snprintf(k->why, sizeof(k->why), "the helper failed");
     maybe_free(k);
 }
 

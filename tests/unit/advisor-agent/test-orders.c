@@ -14,6 +14,7 @@
 #include "advisor-agent/internal.h"
 #include "common/buf.h"
 #include "common/clock.h"
+#include "common/utf8.h"
 
 #define D(x) advisor_v1_Disposition_DISPOSITION_##x
 #define R(x) advisor_v1_DispositionReason_DISPOSITION_REASON_##x
@@ -29,6 +30,7 @@ static int dummy_session;
 static struct adapter_job_detail job; /* as it is */
 static bool gone;
 static enum adapter_reason refuse_with; /* of the next commands */
+static const char *refuse_text = "";
 static enum adapter_tristate revived;
 static enum { NONE, INSPECT, ACT } pending;
 static struct adapter_action action;
@@ -219,6 +221,7 @@ static void answer_act(void)
         orders_authorize(&a, &w, on_authorized, &allowed);
     if (refuse_with != ADAPTER_REASON_OK) {
         res.reason = refuse_with;
+        (void) snprintf(res.err.msg, sizeof(res.err.msg), "%s", refuse_text);
         res.observed = ADAPTER_OBSERVED_NO;
         (void) snprintf(did + strlen(did), sizeof(did) - strlen(did), "(%s) ", adapter_verb_name(action.verb));
     } else if (!allowed) {
@@ -1966,6 +1969,18 @@ Test(orders, what_did_not_fail_is_not_kept)
         turn(4);
     }
     cr_assert_str_eq(did, "");
+}
+
+/* Or the control plane ends the session over it, and the next one, and so on. */
+Test(orders, what_is_told_is_utf8_whatever_a_users_file_is_called)
+{
+    refuse_with = ADAPTER_REASON_FORBIDDEN;
+    refuse_text = "no: /home/u/out-\xff\xc3.txt";
+    give();
+    turn(4);
+    expect_status(D(ABANDONED), R(FORBIDDEN_BY_SCHEDULER));
+    cr_assert(adv_utf8_valid(status.detail, strlen(status.detail)) && strstr(status.detail, "no: /home/u/out-"), "%s", status.detail);
+    refuse_text = "";
 }
 
 /* ---- every way in which a hold comes to its end ---- */

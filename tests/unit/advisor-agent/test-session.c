@@ -385,3 +385,61 @@ Test(agent_session, a_heartbeat_has_room_behind_a_flood_of_reports)
     ack(2000);
     cr_assert_eq(session_outbox_count(s), 0);
 }
+
+static void refuse(enum adv_code code)
+{
+    struct wire_status st = { .code = code, .message = "test", .from_server = true };
+
+    calls[0].ops->on_closed(calls[0].ctx, &calls[0], &st);
+}
+
+/* Or it would be sent first again in every session, for ever, and nothing else of the cluster be heard. */
+Test(agent_session, what_the_control_plane_cannot_take_is_dropped_and_nothing_else)
+{
+    states_left = 1;
+    status(1);
+    status(2);
+    status(3);
+    welcome();
+    cr_assert_str_eq(sent, "hello pull status status status state ");
+    refuse(ADV_INVALID_ARGUMENT); /* over the second, but that cannot be known yet */
+    cr_assert_eq(session_outbox_count(s), 3);
+    states_left = 1;
+    welcome();
+    cr_assert_str_eq(sent, "hello pull status ");
+    ack(1);
+    cr_assert_str_eq(sent, "hello pull status status ");
+    refuse(ADV_INVALID_ARGUMENT);
+    cr_assert_eq(session_outbox_count(s), 1);
+    welcome();
+    cr_assert_str_eq(sent, "hello pull status ");
+    ack(1);
+    cr_assert_str_eq(sent, "hello pull status state ");
+    cr_assert_eq(session_outbox_count(s), 0);
+}
+
+/* What a state update may be to blame for, and what is refused for another reason, costs no report. */
+Test(agent_session, nothing_is_dropped_for_another_reason)
+{
+    status(1);
+    for (int i = 0; i < 4; i++) {
+        welcome();
+        refuse(i ? ADV_UNAVAILABLE : ADV_INVALID_ARGUMENT);
+    }
+    states_left = 1;
+    welcome();
+    ack(1);
+    cr_assert_eq(telemetry(7), 0);
+    cr_assert_eq(count("state "), 1);
+    refuse(ADV_INVALID_ARGUMENT);
+    cr_assert_eq(session_outbox_count(s), 1);
+    states_left = 1;
+    welcome();
+    cr_assert_str_eq(sent, "hello pull state ");
+    refuse(ADV_INVALID_ARGUMENT); /* the state alone */
+    cr_assert_eq(session_outbox_count(s), 1);
+    welcome();
+    cr_assert_str_eq(sent, "hello pull telemetry ");
+    ack(1);
+    cr_assert_eq(session_outbox_count(s), 0);
+}

@@ -15,6 +15,7 @@
 #include "advisor-agent/tail/keep.h"
 #include "common/clock.h"
 #include "common/spawn.h"
+#include "common/utf8.h"
 
 #define OWNER 64999
 
@@ -187,6 +188,15 @@ Test(keep, where_it_cannot_be_written)
     cr_assert_eq(chown(dir, 0, 0), 0);
     cr_assert(strstr(keep(path_of("out"), "", 4096, 0), "create: Permission denied"), "%s", why);
     cr_assert(!get("out.attempt-0.tail", &n));
+}
+
+/* What is said of it goes to the control plane, as text. */
+Test(keep, a_file_that_is_named_with_bytes)
+{
+    put("out-\xff\xc3", "mine\n", 5, OWNER);
+    cr_assert_eq(chown(dir, 0, 0), 0);
+    cr_assert(strstr(keep(path_of("out-\xff\xc3"), "", 4096, 0), "create: Permission denied"), "%s", why);
+    cr_assert(adv_utf8_valid(why, strlen(why)), "%s", why);
 }
 
 static char full[80]; /* a small file system, mounted where the right to do so is there */
