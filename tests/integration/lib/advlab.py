@@ -38,16 +38,16 @@ def wait_for(what, probe, timeout=20.0, every=0.1):
 class Lab:
     """One cluster of its own in a folder of its own."""
 
-    def __init__(self, nodes=3, sets=(), lines=(), dbd=True, tool=None):
+    def __init__(self, nodes=3, cpus=2, sets=(), lines=(), dbd=True, tool=None):
         self.dir = tempfile.mkdtemp(prefix="advlab-")
         os.chmod(self.dir, 0o755)
         self.name = "t" + format(os.getpid(), "x")
         self.base = [SLURM_LAB, "--dir", self.dir]
-        args = ["--name", self.name, "--nodes", str(nodes)]
+        args = ["--name", self.name, "--nodes", str(nodes), "--cpus", str(cpus)]
         for s in sets:
             args += ["--set", s]
         for l in lines:
-            args += ["--line", l]
+            args += ["--line", l.replace("@", self.name)]  # node 1 is @n1
         if not dbd:
             args.append("--no-dbd")
         self.suite = os.environ.get("ADVISOR_LAB_SUITE")  # Slurm of another Debian

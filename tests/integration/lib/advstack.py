@@ -523,11 +523,11 @@ class Agent:
 class Stack:
     """A real Slurm, a control plane over mTLS, and an agent that runs as the Operator."""
 
-    def __init__(self, nodes=4, sets=(), lines=(), api=None, mode=None, agent=None, **cp):
+    def __init__(self, nodes=4, cpus=2, sets=(), lines=(), api=None, mode=None, agent=None, **cp):
         from advlab import Lab
         self.cluster = "lab"
         self.api = api or stubs()
-        self.lab = Lab(nodes=nodes, sets=sets, lines=lines)
+        self.lab = Lab(nodes=nodes, cpus=cpus, sets=sets, lines=lines)
         config = {"agent.lease": "20s", "detect.fallback_delay": "2s", "decide.shared_cause_window": "2s"}
         config.update(cp)
         self.cp = Advisord(**config)
