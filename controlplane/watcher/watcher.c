@@ -401,6 +401,8 @@ static void find_missing(const struct watcher_scan *s, const struct engine_span 
     char names[WATCHER_NODE_SIZE] = "";
 
     f->rank = (int) number(cap[ENGINE_CAPTURE_RANK], 999999);
+    if (!list.s && cap[ENGINE_CAPTURE_NODE].s)
+        return; /* the line names the host itself */
     if (list.s)
         (void) hosts_missing(s->hosts, list.s, list.len, came, names, sizeof(names), f->missing, sizeof(f->missing));
     put_text(f->node, sizeof(f->node), names, strlen(names)); /* "" if nobody: who waits is not the one */
