@@ -94,6 +94,8 @@ static int examine(uv_loop_t *loop, const struct agent_config *c, struct doctor_
     int r = runner_local_new(loop, &a.runner, &err);
     if (r == 0) {
         doctor_look(&a, c, f);
+        if (f->host.other_user && !c->scheduler_user[0])
+            f->slurm_user_name = f->host.state_owner;
         doctor_gather(&a, f);
         doctor_outputs(loop, c, OUTPUTS_MS, f);
         doctor_link(loop, c, LINK_MS, f);
@@ -172,6 +174,7 @@ static int load(const struct order *o, struct adv_config **ret, struct doctor_fa
     table.check = NULL; /* before the installation is over something may be missing */
     if ((r = adv_config_load(&table, o->file, o->n_flags, o->flags, ret, &err)) < 0) {
         (void) snprintf(f->host.config_error, sizeof(f->host.config_error), "%s", err.msg[0] ? err.msg : "it cannot be read");
+        f->host.defaults_only = true;
         r = adv_config_parse(&table, "default", "", 0, ret, &err);
     } else if (agent_config_table.check && adv_config_values(*ret)) {
         const struct agent_config *c = adv_config_values(*ret);
@@ -238,7 +241,7 @@ int doctor_main(int argc, char **argv)
         fill_settings(c, o.file, f);
         doctor_user_name(me, sizeof(me));
         f->slurm_user_name = c->scheduler_user[0] ? c->scheduler_user : me;
-        if (examine(&loop, c, f) == 0) {
+        if (f->host.defaults_only || examine(&loop, c, f) == 0) {
             doctor_judge(f, found);
             if (print(&o, f, found) == 0)
                 code = doctor_exit_code(found);

@@ -63,6 +63,7 @@ enum doctor_output_state {
     DOCTOR_OUTPUT_ABSENT,
     DOCTOR_OUTPUT_DENIED, /* or another reason, in said */
     DOCTOR_OUTPUT_HUNG,
+    DOCTOR_OUTPUT_NO_LOG, /* nothing that is read: a device such as /dev/null, or another's file */
 };
 
 #define DOCTOR_OUTPUTS_MAX 6
@@ -73,7 +74,7 @@ struct doctor_output { /* of a running job */
     char path[1024]; /* as it is, bytes; "" when it is not known */
     char first_node[256];
     enum doctor_tri elsewhere; /* the node that writes it is not this host */
-    enum doctor_tri network;   /* it lies on a network file system here */
+    enum doctor_tri network;   /* it lies on a network file system here, by the device of the open file */
     enum doctor_output_state state;
     char said[DOCTOR_SAID_SIZE];
 };
@@ -142,11 +143,13 @@ struct doctor_host {
     char me[64];    /* the user we are */
     uint32_t uid;
     char state_owner[64];
-    bool other_user; /* the state folder is another user's */
+    uint32_t state_uid;
+    bool other_user; /* the state folder is another user's: what needs rights was seen as @me, and is not the agent's case */
 
     /* configuration */
     char config_error[DOCTOR_SAID_SIZE]; /* the file cannot be used */
     bool no_cluster, no_target;
+    bool defaults_only; /* none of the site's settings is known */
 
     /* state folder */
     char state_dir[512];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* A path that somebody else chose (a job's output) is touched by the helper alone, which may hang and be killed; what kind of
- * file system is under it is read from the list of mounts. The state folder, the ceiling and the certificates are touched
- * here: they are the agent's own, and an agent whose folder hangs does not run either; doctor.c ends a doctor that hangs. */
+ * file system is under it is read from the list of mounts, by the device of the file that the helper opened. The state folder,
+ * the ceiling and the certificates are touched here: they are the agent's own, and an agent whose folder hangs does not run
+ * either; doctor.c ends a doctor that hangs. */
 
 #include "advisor-agent/doctor/host.h"
 
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
 #include <sys/timex.h>
 
 #include "advisor-agent/ceiling.h"
@@ -110,6 +112,7 @@ static void look_at_folder(const struct agent_config *c, struct doctor_host *h)
     h->dir_mode = st.st_mode & 0777;
     h->dir_open = (st.st_mode & 022) != 0;
     user_name(st.st_uid, h->state_owner, sizeof(h->state_owner));
+    h->state_uid = st.st_uid;
     h->other_user = st.st_uid != geteuid();
     h->dir_writable = access(dir, R_OK | W_OK | X_OK) == 0 ? DOCTOR_YES : DOCTOR_NO;
     if (c->allow_volatile)
@@ -124,10 +127,50 @@ static void look_at_folder(const struct agent_config *c, struct doctor_host *h)
 
 /* ---- other agents ---- */
 
+/* Anybody can call a process advisor-agent. What its command line names is opened only for those who run agents here: root,
+ * ourselves, and whose the state folder is. /proc's owners do not tell: what is not dumpable is shown as root's. */
+static bool is_trusted(const char *pid, const struct doctor_host *h)
+{
+    char path[64], text[4096];
+    uid_t real, effective;
+    ssize_t n;
+
+    (void) snprintf(path, sizeof(path), "/proc/%.10s/status", pid);
+    adv_auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || (n = read(fd, text, sizeof(text) - 1)) <= 0)
+        return false;
+    text[n] = '\0';
+    if (!doctor_read_uids(text, (size_t) n, &real, &effective))
+        return false;
+    const uid_t theirs[] = { real, effective };
+    for (size_t i = 0; i < 2; i++)
+        if (theirs[i] != 0 && theirs[i] != geteuid() && !(h->dir_exists == DOCTOR_YES && h->state_owner[0] && theirs[i] == h->state_uid))
+            return false;
+    return true;
+}
+
+/* Its file of settings, by a path that cannot come to mean another file, nor hang; false if it is none. */
+static bool open_settings(const char *config, int *ret_fd, char *ret, size_t cap)
+{
+    struct stat st;
+    int fd = config[0] == '/' ? open(config, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1;
+
+    if (fd < 0)
+        return false;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        (void) close(fd);
+        return false;
+    }
+    *ret_fd = fd;
+    (void) snprintf(ret, cap, "/proc/self/fd/%d", fd);
+    return true;
+}
+
 static void look_at_agent(const char *pid, const struct agent_config *c, struct doctor_host *h)
 {
     char path[64], text[CMDLINE_MAX], comm[32] = "", *flags[FLAGS_MAX];
     adv_auto_close int fd = -1;
+    adv_auto_close int settings = -1;
     ADV_AUTO(adv_config) cfg = NULL;
     struct adv_config_table table = agent_config_table;
     const char *config;
@@ -138,7 +181,7 @@ static void look_at_agent(const char *pid, const struct agent_config *c, struct 
     if (fd < 0 || (n = read(fd, comm, sizeof(comm) - 1)) <= 0)
         return;
     comm[n] = '\0';
-    if (!adv_streq(comm, "advisor-agent\n"))
+    if (!adv_streq(comm, "advisor-agent\n") || !is_trusted(pid, h))
         return;
     (void) close(fd);
     (void) snprintf(path, sizeof(path), "/proc/%.10s/cmdline", pid);
@@ -149,6 +192,11 @@ static void look_at_agent(const char *pid, const struct agent_config *c, struct 
 
     table.check = NULL;
     table.env_prefix = "="; /* our environment is not its */
+    if (config[0]) {
+        if (!open_settings(config, &settings, path, sizeof(path)))
+            return;
+        config = path;
+    }
     if (adv_config_load(&table, config[0] ? config : NULL, n_flags, flags, &cfg, NULL) < 0)
         return; /* a doctor like us, or settings that are not ours to read */
     const struct agent_config *its = adv_config_values(cfg);
@@ -411,7 +459,7 @@ void doctor_link(uv_loop_t *loop, const struct agent_config *c, int wait_ms, str
 /* ---- output files ---- */
 
 struct trying {
-    struct doctor_slurm *s;
+    struct adv_buf *mounts;
     size_t open; /* not told yet */
     bool done;
 };
@@ -437,13 +485,24 @@ static void on_state(void *ctx, struct tail_watch *w, enum tail_state state, con
 
     if (state != TAIL_STATE_LOST)
         return;
-    settle(ctx, o, reason && strstr(reason, "no such file") ? DOCTOR_OUTPUT_ABSENT : reason && adv_streq(reason, "hung") ? DOCTOR_OUTPUT_HUNG : DOCTOR_OUTPUT_DENIED,
+    if (!reason)
+        reason = "";
+    /* -o /dev/null, or a file of somebody else: its owner's wish, and no fault of the site */
+    bool no_log = strstr(reason, "not a regular file") || strstr(reason, "not owned by the job's user");
+    settle(ctx, o,
+           strstr(reason, "no such file") ? DOCTOR_OUTPUT_ABSENT : no_log ? DOCTOR_OUTPUT_NO_LOG : adv_streq(reason, "hung") ? DOCTOR_OUTPUT_HUNG : DOCTOR_OUTPUT_DENIED,
            reason);
 }
 
 static void on_opened(void *ctx, struct tail_watch *w, uint64_t dev, uint64_t ino, uint64_t size, uint64_t offset)
 {
-    settle(ctx, tail_watch_user(w), DOCTOR_OUTPUT_READABLE, NULL);
+    struct doctor_output *o = tail_watch_user(w);
+    struct trying *t = ctx;
+    char type[64];
+
+    doctor_mount_type(t->mounts->data ? t->mounts->data : "", t->mounts->len, major(dev), minor(dev), type, sizeof(type));
+    o->network = doctor_is_network(type);
+    settle(t, o, DOCTOR_OUTPUT_READABLE, NULL);
 }
 
 void doctor_outputs(uv_loop_t *loop, const struct agent_config *c, int wait_ms, struct doctor_facts *f)
@@ -456,20 +515,14 @@ void doctor_outputs(uv_loop_t *loop, const struct agent_config *c, int wait_ms, 
         .hang_timeout_ms = wait_ms > 2000 ? (uint64_t) wait_ms - 1000 : 1000,
     };
     struct doctor_slurm *s = &f->slurm;
-    struct trying t = { .s = s };
     struct tail_manager *m = NULL;
     ADV_AUTO_DONE(adv_buf) mounts;
-    adv_auto_close int fd = open("/proc/self/mounts", O_RDONLY | O_CLOEXEC);
+    struct trying t = { .mounts = &mounts };
+    adv_auto_close int fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
 
     adv_buf_init(&mounts, 1 << 20);
     if (fd >= 0)
         (void) adv_buf_read(&mounts, fd);
-    for (size_t i = 0; i < s->n_outputs; i++) {
-        char type[64];
-
-        doctor_mount_type(mounts.data ? mounts.data : "", mounts.len, s->outputs[i].path, type, sizeof(type));
-        s->outputs[i].network = doctor_is_network(type);
-    }
     if (!c->tail || f->host.helper != DOCTOR_HELPER_WORKS || wait_ms <= 0 || tail_manager_new(loop, &tc, &ops, &t, &m, NULL) < 0)
         return;
     for (size_t i = 0; i < s->n_outputs; i++) {

@@ -61,7 +61,7 @@ static const struct doctor_kind kinds[KINDS] = {
       "The agent does not start.", "Set `cluster` and `control_plane.target` in the agent's configuration."),
     K(NOT_AGENT_USER, WARNING, "This was run as another user than the one the state folder belongs to.",
       "What is said here of rights and files is true for this user, not for the agent.",
-      "Run it as the agent's user: `runuser -u USER -- advisorctl doctor`."),
+      "Run it as the agent's user: `runuser -u USER -- advisorctl doctor`. If the folder should be another's: `chown -R USER DIR`, USER the agent's."),
 
     /* reaching Slurm */
     K(NO_SLURM_CONF, FAULT, "There is no slurm.conf on this host.", NOTHING_WORKS,
@@ -217,11 +217,11 @@ static const struct doctor_kind kinds[KINDS] = {
     K(OUTPUT_HANGS, FAULT, "Looking at the output of a running job hangs.", "The job's log counts as lost; the helper is killed each time.",
       "Mend or remove the mount: `df FILE` hangs as well."),
     K(OUTPUT_NODE_LOCAL, WARNING, "The output of a running job lies on a disk of this host, but another host writes it.",
-      "The file that is here is not the job's: its log may be of another job, or stand still.",
-      "Mount the nodes' file system here under the same path, or have jobs write to a shared one."),
+      "Unless this host exports it, the file that is here is not the job's: its log may be of another job, or stand still.",
+      "Mount the nodes' file system here under the same path, or have jobs write to a shared one; nothing, if this host exports it to the nodes."),
 
     /* the state folder */
-    K(STATE_DIR_MISSING, FAULT, "The state folder is not there and cannot be made.", "The agent does not start.", "`install -d -o USER -m 700 DIR`"),
+    K(STATE_DIR_MISSING, FAULT, "The state folder is not there and cannot be made.", "The agent does not start.", "`install -d -o USER -m 700 DIR`, USER the agent's."),
     K(STATE_DIR_NOT_WRITABLE, FAULT, "The agent's user cannot write to the state folder.", "The agent does not start.",
       "`chown -R USER DIR && chmod 700 DIR`"),
     K(STATE_DIR_OPEN, WARNING, "Others may write to the state folder.", "Whoever can may have the agent believe that it holds jobs, and give them back.",
@@ -232,8 +232,9 @@ static const struct doctor_kind kinds[KINDS] = {
     K(DISK_NEARLY_FULL, WARNING, "The state folder's disk is nearly full.", "When it is full no step can be written down, and none is done.",
       "Make room: `df -h DIR`."),
     K(JOURNAL_DAMAGED, FAULT, "The journal is damaged.", "The agent never acts; what it holds is given back by people alone.",
-      "Stop the agent, look at what is held (`squeue -t PD -o '%i %r'`, reason job_requeued_in_held_state) and release or cancel it, move the journal "
-      "away (`mv DIR/journal DIR/journal.damaged`), start the agent."),
+      "Stop the agent. Release or cancel what it held and no other job: `advisorctl audit` tells what it did. `squeue -t PD -o '%i %r'` lists what is held "
+      "(`job requeued in held state`), by whomever: ask the owners of the others. Then move the journal away (`mv DIR/journal DIR/journal.damaged`), "
+      "start the agent."),
     K(JOURNAL_UNREADABLE, WARNING, "The journal cannot be read.", "If the agent cannot either it does not start.", "`chown -R USER DIR`"),
     K(STEPS_OPEN, WARNING, "No agent runs, and the journal has steps whose outcome is not known.", "Jobs may be held that nobody looks after.",
       "Start the agent: it finds out, and goes on or gives them back."),
@@ -245,13 +246,13 @@ static const struct doctor_kind kinds[KINDS] = {
 
     /* consent */
     K(CEILING_NOT_SET, WARNING, "There is no ceiling file.", "What the agent may do is up to the control plane alone.",
-      "Write `mode: observe` into /etc/advisor/ceiling.yaml as root (mode 644), and set `ceiling.path` to it."),
+      "If there is none yet, write `mode: observe` into /etc/advisor/ceiling.yaml as root (mode 644); set `ceiling.path` to it."),
     K(CEILING_UNUSABLE, FAULT, "The ceiling file cannot be used.", "It counts as mode off: nothing is done.",
       "It has to be a file of root (or `ceiling.owner`) that nobody else can write: `chown root FILE && chmod 644 FILE`; docs/install.md has what it may "
       "say."),
     K(CEILING_OFF, NOTE, "The ceiling file says off.", "Nothing is done, whatever the control plane says.", "`mode: observe`, `approve` or `act` in it, when that is wanted."),
     K(JOB_COMMENT_MALFORMED, WARNING, "Comments of jobs speak of Advisor and cannot be understood.", "Those jobs are not looked after: a comment is never guessed at.",
-      "`scontrol update JobId=ID Comment='{\"advisor\": {\"mode\": \"act\"}}'` by the owner, as docs/policy.md has it."),
+      "`scontrol show job ID` shows it; its owner writes it again as docs/policy.md has it."),
 
     /* control plane */
     K(NOT_ENROLLED, FAULT, "There is no certificate of this agent.", "The control plane does not let the agent in.",
@@ -580,9 +581,10 @@ static void judge_outputs(const struct doctor_facts *f, struct doctor_findings *
             break;
         case DOCTOR_OUTPUT_READABLE:
             if (o->elsewhere == DOCTOR_YES && o->network == DOCTOR_NO)
-                add(out, OUTPUT_NODE_LOCAL, DOCTOR_LIKELY, NULL, "Job %s of %s writes to %s on %s; the file of that name here lies on a disk of this host.",
+                add(out, OUTPUT_NODE_LOCAL, DOCTOR_MAYBE, NULL, "Job %s of %s writes to %s on %s; the file of that name here lies on a disk of this host.",
                     o->job, o->user, path, or_words(o->first_node, "its node"));
             break;
+        case DOCTOR_OUTPUT_NO_LOG: /* that is its owner's wish */
         case DOCTOR_OUTPUT_NOT_TRIED:
             break;
         }
@@ -622,7 +624,9 @@ static void judge_slurm(const struct doctor_facts *f, struct doctor_findings *ou
             "`scontrol show config` has no ClusterName in it.");
     else
         unchecked(out, "Slurm's settings", "%s", why_not(&s->config));
-    if (s->assoc.end == DOCTOR_NOT_ASKED && !s->superuser)
+    if (f->host.other_user && (s->user_unknown || s->superuser || (s->assoc.end == DOCTOR_ANSWERED && s->privilege == ADAPTER_PRIVILEGE_UNKNOWN)))
+        unchecked(out, "rights in Slurm", "of %s: seen as %s", f->slurm_user_name, f->host.me); /* it may only be hidden; a folder of root is no agent of root */
+    else if (s->assoc.end == DOCTOR_NOT_ASKED && !s->superuser)
         unchecked(out, "rights in Slurm", "%s", why_not(&s->assoc));
     else
         judge_rights(f, out);
@@ -643,7 +647,7 @@ static void judge_slurm(const struct doctor_facts *f, struct doctor_findings *ou
             used += n > 0 ? (size_t) n : 0;
         }
         add(out, JOB_COMMENT_MALFORMED, DOCTOR_SURE,
-            cure(&c, "By the owner: `scontrol update JobId=%s Comment='{\"advisor\": {\"mode\": \"act\"}}'`, as docs/policy.md has it.", s->comments[0].job),
+            cure(&c, "`scontrol show job %s` shows it; its owner writes it again as docs/policy.md has it.", s->comments[0].job),
             "%zu of the live jobs: %s%s", s->n_comments, some, s->n_comments > DOCTOR_COMMENTS_MAX ? ", ..." : "");
     }
     if (s->sample.end != DOCTOR_ANSWERED)
@@ -667,7 +671,8 @@ static void judge_folder(const struct doctor_facts *f, struct doctor_findings *o
 
     if (h->dir_exists == DOCTOR_NO) {
         if (h->dir_creatable == DOCTOR_NO)
-            add(out, STATE_DIR_MISSING, DOCTOR_SURE, cure(&c, "`install -d -o %s -m 700 %s`", h->me, dir), "%s is not there, and %s cannot make it.", dir, h->me);
+            add(out, STATE_DIR_MISSING, DOCTOR_SURE, cure(&c, "`install -d -o USER -m 700 %s`, USER the agent's.", dir), "%s is not there, and %s cannot make it.", dir,
+                h->me);
         else
             unchecked(out, "state folder", "%s is not there yet: the agent makes it", dir);
         return;
@@ -676,7 +681,9 @@ static void judge_folder(const struct doctor_facts *f, struct doctor_findings *o
         unchecked(out, "state folder", "%s cannot be looked at", dir);
         return;
     }
-    if (h->dir_writable == DOCTOR_NO)
+    if (h->dir_writable == DOCTOR_NO && h->other_user)
+        unchecked(out, "state folder", "not looked into (seen as %s)", h->me);
+    else if (h->dir_writable == DOCTOR_NO)
         add(out, STATE_DIR_NOT_WRITABLE, DOCTOR_SURE, cure(&c, "`chown -R %s %s && chmod 700 %s`", h->me, dir, dir), "%s cannot write to %s.", h->me, dir);
     if (h->dir_open)
         add(out, STATE_DIR_OPEN, DOCTOR_SURE, cure(&c, "`chmod 700 %s`", dir), "%s has mode %03o: others may write there.", dir, h->dir_mode);
@@ -688,9 +695,13 @@ static void judge_folder(const struct doctor_facts *f, struct doctor_findings *o
         add(out, DISK_NEARLY_FULL, DOCTOR_SURE, cure(&c, "Make room: `df -h %s`.", dir), "%lld MB are left for %s.", (long long) (h->free_bytes >> 20), dir);
     if (h->journal_code == -ADV_DATA_LOSS)
         add(out, JOURNAL_DAMAGED, DOCTOR_SURE,
-            cure(&c, "Stop the agent, look at what is held (`squeue -t PD -o '%%i %%r'`, reason job_requeued_in_held_state) and release or cancel it, "
-                     "`mv %s/journal %s/journal.damaged`, start the agent.", dir, dir),
+            strlen(dir) > 100 ? NULL : /* half a path is worse than none */
+            cure(&c, "Stop the agent. Release or cancel what it held and no other job: `advisorctl audit` tells what it did. `squeue -t PD -o '%%i %%r'` lists "
+                     "what is held (`job requeued in held state`), by whomever: ask the owners of the others. Then `mv %s/journal %s/journal.damaged`, "
+                     "start the agent.", dir, dir),
             "%s/journal: %s", dir, h->journal_said);
+    else if (h->journal_code && h->journal_code != -ADV_NOT_FOUND && h->other_user)
+        unchecked(out, "journal", "not looked at (seen as %s): %s", h->me, h->journal_said);
     else if (h->journal_code && h->journal_code != -ADV_NOT_FOUND)
         add(out, JOURNAL_UNREADABLE, DOCTOR_SURE, cure(&c, "`chown -R %s %s`", h->me, dir), "%s/journal: %s", dir, h->journal_said);
     if (h->agent_runs == DOCTOR_NO && h->holds)
@@ -703,6 +714,12 @@ static void judge_folder(const struct doctor_facts *f, struct doctor_findings *o
         add(out, DUPLICATE_AGENT, DOCTOR_LIKELY, NULL, "%s", h->other_agent);
 }
 
+/* Whose the state folder is: the agent's user, as far as that can be known. */
+static const char *agent_user(const struct doctor_host *h)
+{
+    return h->other_user ? h->state_owner : h->me;
+}
+
 static void judge_helper(const struct doctor_facts *f, struct doctor_findings *out)
 {
     const struct doctor_host *h = &f->host;
@@ -711,6 +728,12 @@ static void judge_helper(const struct doctor_facts *f, struct doctor_findings *o
 
     if (!h->tail_on) {
         add(out, TAIL_OFF, DOCTOR_SURE, NULL, "`tail.enabled` is false.");
+        return;
+    }
+    if (h->helper_for_all)
+        add(out, TAIL_HELPER_FOR_ALL, DOCTOR_SURE, cure(&c, "`chown root:$(id -gn %s) %s && chmod 4750 %s`", agent_user(h), path, path), "Anybody may run %s.", path);
+    if (h->other_user && h->helper != DOCTOR_HELPER_MISSING) {
+        unchecked(out, "helper for logs", "as the agent runs it: not looked at (seen as %s)", h->me);
         return;
     }
     switch (h->helper) {
@@ -736,8 +759,6 @@ static void judge_helper(const struct doctor_facts *f, struct doctor_findings *o
     case DOCTOR_HELPER_WORKS:
         break;
     }
-    if (h->helper_for_all)
-        add(out, TAIL_HELPER_FOR_ALL, DOCTOR_SURE, cure(&c, "`chown root:$(id -gn %s) %s && chmod 4750 %s`", h->me, path, path), "Anybody may run %s.", path);
 }
 
 static void judge_link(const struct doctor_facts *f, struct doctor_findings *out)
@@ -757,6 +778,8 @@ static void judge_link(const struct doctor_facts *f, struct doctor_findings *out
             cure(&c, "`advisorctl cluster enrol %s` by an administrator, then here, as the agent's user: `advisor-agent%s%s --enrol BUNDLE`.",
                  or_words(f->cluster, "NAME"), f->config_file[0] ? " --config " : "", f->config_file),
             "There is no %s.", f->tls_cert);
+    } else if (h->cert_code && h->other_user) {
+        unchecked(out, "certificate", "not looked at (seen as %s)", h->me);
     } else if (h->cert_code) {
         add(out, CERT_UNREADABLE, DOCTOR_SURE, NULL, "%s cannot be read as a certificate.", f->tls_cert);
     } else {
@@ -774,7 +797,9 @@ static void judge_link(const struct doctor_facts *f, struct doctor_findings *out
         if (h->key_mode)
             add(out, KEY_EXPOSED, DOCTOR_SURE, cure(&c, "`chmod 600 %s`; if somebody may have read it: `advisorctl cluster revoke`, and enrol anew.", f->tls_key),
                 "%s has mode %03o.", f->tls_key, h->key_mode);
-        if (f->renew && h->renewable == DOCTOR_NO)
+        if (f->renew && h->other_user)
+            unchecked(out, "renewal of the certificate", "whether %s can write it: not looked at (seen as %s)", h->state_owner, h->me);
+        else if (f->renew && h->renewable == DOCTOR_NO)
             add(out, CERT_NOT_RENEWABLE, DOCTOR_SURE, NULL, "%s cannot replace its certificate: %s", h->me, h->renew_said);
     }
     switch (h->link) {
@@ -788,7 +813,9 @@ static void judge_link(const struct doctor_facts *f, struct doctor_findings *out
         add(out, CONTROL_PLANE_REFUSES, DOCTOR_SURE, NULL, "%s does not take us for an agent: %s", f->target, h->link_said);
         break;
     case DOCTOR_LINK_FILES: /* told by what is wrong with them, unless nothing was found */
-        if (!h->cert_code)
+        if (h->other_user)
+            unchecked(out, "connection to the control plane", "the agent's files: not looked at (seen as %s)", h->me);
+        else if (!h->cert_code)
             add(out, CERT_UNREADABLE, DOCTOR_SURE, "Check tls.cert, tls.key and tls.ca: PEM files that the agent's user can read, the key that of the certificate.",
                 "The agent's TLS files cannot be used: %s", h->link_said);
         break;
@@ -813,11 +840,15 @@ static void judge_host(const struct doctor_facts *f, struct doctor_findings *out
                  h->no_target ? "`control_plane.target`" : "", or_words(f->config_file, "the agent's configuration (--agent-config FILE)")),
             "Not set: %s%s%s.", h->no_cluster ? "cluster" : "", h->no_cluster && h->no_target ? ", " : "", h->no_target ? "control_plane.target" : "");
     if (h->other_user)
-        add(out, NOT_AGENT_USER, DOCTOR_LIKELY, cure(&c, "`runuser -u %s -- advisorctl doctor%s%s`", h->state_owner, f->config_file[0] ? " --agent-config " : "", f->config_file),
+        add(out, NOT_AGENT_USER, DOCTOR_LIKELY,
+            cure(&c, "`runuser -u %s -- advisorctl doctor%s%s`. If the folder should be another's: `chown -R USER %s`, USER the agent's.", h->state_owner,
+                 f->config_file[0] ? " --agent-config " : "", f->config_file, h->state_dir),
             "This was run as %s; %s belongs to %s.", h->me, h->state_dir, h->state_owner);
     judge_folder(f, out);
     if (!h->ceiling_set)
         add(out, CEILING_NOT_SET, DOCTOR_SURE, NULL, "`ceiling.path` is not set.");
+    else if (!h->ceiling_known && h->other_user && h->uid)
+        unchecked(out, "ceiling", "not to be read as %s: %s", h->me, h->ceiling_said);
     else if (!h->ceiling_known)
         add(out, CEILING_UNUSABLE, DOCTOR_SURE, NULL, "%s: %s", f->ceiling_path, h->ceiling_said);
     else if (h->ceiling_off)
@@ -835,6 +866,11 @@ static void judge_host(const struct doctor_facts *f, struct doctor_findings *out
 void doctor_judge(const struct doctor_facts *f, struct doctor_findings *ret)
 {
     ret->n = ret->n_unchecked = 0;
+    if (f->host.defaults_only) { /* nothing that follows from a default is said of the site */
+        add(ret, AGENT_CONFIG_INVALID, DOCTOR_SURE, NULL, "%s", or_words(f->host.config_error, "It cannot be read."));
+        unchecked(ret, "all the rest", "the site's settings are not known before the configuration can be used");
+        return;
+    }
     judge_slurm(f, ret);
     judge_host(f, ret);
     if (f->out_of_time)

@@ -476,44 +476,58 @@ size_t doctor_read_clusters(const char *text, size_t len)
 
 /* ---- this host ---- */
 
-void doctor_mount_type(const char *mounts, size_t len, const char *path, char *ret, size_t cap)
+void doctor_mount_type(const char *mounts, size_t len, unsigned dev_major, unsigned dev_minor, char *ret, size_t cap)
 {
-    size_t best = 0;
+    const char *p = mounts, *line;
+    char want[32];
+    size_t n;
 
     ret[0] = '\0';
-    for (const char *p = mounts, *end = mounts + len, *nl; p < end; p = nl + 1) {
-        char at[1024];
-        size_t n = 0;
+    (void) snprintf(want, sizeof(want), "%u:%u", dev_major, dev_minor);
+    while (next_line(&p, mounts + len, &line, &n)) {
+        /* ID PARENT MAJOR:MINOR ROOT PLACE OPTIONS [TAG...] - TYPE SOURCE OPTIONS, blanks within are \040 */
+        const char *at = memchr(line, ' ', n), *end = line + n;
 
-        if (!(nl = memchr(p, '\n', (size_t) (end - p))))
-            nl = end;
-        const char *where = memchr(p, ' ', (size_t) (nl - p));
-        const char *type = where ? memchr(where + 1, ' ', (size_t) (nl - where - 1)) : NULL;
-        const char *type_end = type ? memchr(type + 1, ' ', (size_t) (nl - type - 1)) : NULL;
+        at = at ? memchr(at + 1, ' ', (size_t) (end - at - 1)) : NULL;
+        if (!at || (size_t) (end - at - 1) <= strlen(want) || memcmp(at + 1, want, strlen(want)) != 0 || at[1 + strlen(want)] != ' ')
+            continue;
+        const char *type = memmem(at, (size_t) (end - at), " - ", 3);
+        if (!type)
+            continue;
+        type += 3;
+        const char *type_end = memchr(type, ' ', (size_t) (end - type));
         if (!type_end)
             continue;
-        bool whole = true;
-        for (const char *q = where + 1; q < type; q++) { /* blanks and the like are \040 there */
-            if (n == sizeof(at) - 1) {
-                whole = false;
-                break;
-            }
-            if (*q == '\\' && type - q >= 4 && q[1] >= '0' && q[1] <= '3' && q[2] >= '0' && q[2] <= '7' && q[3] >= '0' && q[3] <= '7') {
-                at[n++] = (char) ((q[1] - '0') * 64 + (q[2] - '0') * 8 + (q[3] - '0'));
-                q += 3;
-            } else {
-                at[n++] = *q;
-            }
-        }
-        at[n] = '\0';
-        while (n > 1 && at[n - 1] == '/')
-            at[--n] = '\0';
-        /* the later of two at one place is on top */
-        if (!whole || n < best || strncmp(path, at, n) != 0 || !(n == 1 || path[n] == '/' || path[n] == '\0'))
-            continue;
-        best = n;
-        doctor_clean(ret, cap, type + 1, (size_t) (type_end - type - 1));
+        doctor_clean(ret, cap, type, (size_t) (type_end - type));
+        return;
     }
+}
+
+bool doctor_read_uids(const char *text, size_t len, uid_t *ret_real, uid_t *ret_effective)
+{
+    static const char head[] = "Uid:\t";
+    const char *p = text, *line;
+    size_t n;
+
+    while (next_line(&p, text + len, &line, &n)) {
+        unsigned long id[2];
+        size_t at = sizeof(head) - 1;
+
+        if (n < sizeof(head) || memcmp(line, head, at) != 0)
+            continue;
+        for (unsigned i = 0; i < 2; i++) {
+            size_t digits = 0;
+
+            for (id[i] = 0; at < n && digits < 10 && isdigit((unsigned char) line[at]); at++, digits++)
+                id[i] = id[i] * 10 + (unsigned) (line[at] - '0');
+            if (!digits || at >= n || line[at++] != '\t' || id[i] > UINT32_MAX)
+                return false;
+        }
+        *ret_real = (uid_t) id[0];
+        *ret_effective = (uid_t) id[1];
+        return true;
+    }
+    return false;
 }
 
 enum doctor_tri doctor_is_network(const char *type)

@@ -7,6 +7,8 @@
  *
  * Pure. Any thread, never blocks. */
 
+#include <sys/types.h>
+
 #include "advisor-agent/doctor/facts.h"
 
 /* One line of UTF-8 without control characters, cut to @cap. */
@@ -48,10 +50,13 @@ void doctor_read_federation(const char *text, size_t len, char *ret, size_t cap)
 /* sacctmgr -n -P show cluster format=Cluster: how many. */
 size_t doctor_read_clusters(const char *text, size_t len);
 
-/* The file system type under @path by /proc/self/mounts, as far as links do not lead elsewhere; "" if it is not told. */
-void doctor_mount_type(const char *mounts, size_t len, const char *path, char *ret, size_t cap);
+/* The type of the file system with this device by /proc/self/mountinfo; "" if it is not told. */
+void doctor_mount_type(const char *mounts, size_t len, unsigned dev_major, unsigned dev_minor, char *ret, size_t cap);
 /* "nfs4", "lustre": is it shared by hosts? UNKNOWN for what may or may not be (fuse). */
 enum doctor_tri doctor_is_network(const char *type);
+
+/* /proc/PID/status: whose process it is. False: not told. */
+bool doctor_read_uids(const char *text, size_t len, uid_t *ret_real, uid_t *ret_effective);
 
 /* From an agent's command line as /proc has it: the words after argv[0], at most @max, and the file of --config ("").
  * @text is cut in place; what is returned points into it. Returns how many flags of settings there are. */

@@ -78,8 +78,8 @@ int doctor_report_text(const struct doctor_facts *f, const struct doctor_finding
             widest = strlen(found->list[i].kind->code);
     }
     if (s->set.known)
-        (void) adv_buf_appendf(out, "cluster %s, Slurm %s, asked as %s (rights in Slurm: %s)\n", s->set.cluster, s->set.version[0] ? s->set.version : "?",
-                               f->slurm_user_name, privilege_name(f));
+        (void) adv_buf_appendf(out, "cluster %s, Slurm %s, asked %s %s (rights in Slurm: %s)\n", s->set.cluster, s->set.version[0] ? s->set.version : "?",
+                               f->host.other_user ? "for" : "as", f->slurm_user_name, privilege_name(f));
     if (found->n) {
         (void) adv_buf_appendf(out, "\n%-9s%-*s  %s\n", "SEVERITY", (int) widest, "CODE", "SURE");
         for (size_t i = 0; i < found->n; i++)

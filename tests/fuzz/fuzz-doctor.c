@@ -63,6 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct doctor_facts *f = calloc(1, sizeof(*f));
     char said[DOCTOR_SAID_SIZE], small[64], *flags[8];
     const char *config;
+    uid_t real, effective;
     size_t len = size ? size - 1 : 0, n = 0;
     char *text = malloc(len + 1);
 
@@ -112,9 +113,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         f->slurm.n_clusters = doctor_read_clusters(text, len);
         break;
     case 7:
-        doctor_mount_type(text, len, "/home/a b/c", small, sizeof(small));
+        doctor_mount_type(text, len, 0, 42, small, sizeof(small));
         clean(small);
         (void) doctor_is_network(small);
+        (void) doctor_read_uids(text, len, &real, &effective);
         doctor_common_codes(text, "0-99,3", said, sizeof(said));
         break;
     default:

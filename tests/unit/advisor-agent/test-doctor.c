@@ -235,16 +235,24 @@ Test(doctor, text_from_outside_is_one_clean_line)
 
 Test(doctor, mounts_and_command_lines)
 {
-    static const char mounts[] = "/dev/vda / ext4 rw 0 0\nsrv:/home /home nfs4 rw 0 0\ntmpfs /home/a\\040b tmpfs rw 0 0\nbroken\nfuse.x /z fuse.x rw 0 0\n";
+    static const char mounts[] = "22 1 254:1 / / rw,relatime - ext4 /dev/vda1 rw\nbroken\n31 22 0:45 / /home\\040x rw shared:7 master:1 - nfs4 srv:/home rw\n"
+                                 "32 22 0:46 / /tmp rw - tmpfs tmpfs rw\n33 22 0:47 / /cut rw - fuse.x";
     static const struct {
-        const char *path, *type;
-    } t[] = { { "/home/u/slurm-1.out", "nfs4" }, { "/homes/u", "ext4" }, { "/home/a b/x", "tmpfs" }, { "/tmp/x", "ext4" }, { "/z", "fuse.x" }, { "rel", "" } };
+        unsigned dev_major, dev_minor;
+        const char *type;
+    } t[] = { { 0, 45, "nfs4" }, { 254, 1, "ext4" }, { 0, 46, "tmpfs" }, { 0, 4, "" }, { 4, 1, "" }, { 0, 47, "" }, { 54, 1, "" } };
     char type[32];
+    uid_t real = 7, effective = 7;
 
     for (size_t i = 0; i < ADV_ARRAY_LEN(t); i++) {
-        doctor_mount_type(mounts, strlen(mounts), t[i].path, type, sizeof(type));
-        cr_assert_str_eq(type, t[i].type, "%s: %s", t[i].path, type);
+        doctor_mount_type(mounts, strlen(mounts), t[i].dev_major, t[i].dev_minor, type, sizeof(type));
+        cr_assert_str_eq(type, t[i].type, "%u:%u: %s", t[i].dev_major, t[i].dev_minor, type);
     }
+    cr_assert(doctor_read_uids("Name:\tadvisor-agent\nUid:\t1000\t0\t0\t0\n", 37, &real, &effective));
+    cr_assert(real == 1000 && effective == 0);
+    cr_assert(!doctor_read_uids("Name:\tUid:\t0\t0\n", 16, &real, &effective));
+    cr_assert(!doctor_read_uids("Uid:\t1000", 9, &real, &effective));
+    cr_assert(!doctor_read_uids("Uid:\t4294967296\t0\t0\t0\n", 22, &real, &effective));
     cr_assert_eq(doctor_is_network("nfs4"), DOCTOR_YES);
     cr_assert_eq(doctor_is_network("ext4"), DOCTOR_NO);
     cr_assert_eq(doctor_is_network("fuse.x"), DOCTOR_UNKNOWN);
@@ -368,6 +376,7 @@ Test(doctor, nothing_known_is_nothing_found)
 #define CASES(X)                                                                                                                                        \
     X("AGENT_CONFIG_INVALID", (void) strcpy(h->config_error, "line 3: unknown key"))                                                                    \
     X("AGENT_CONFIG_INCOMPLETE", h->no_cluster = true)                                                                                                  \
+    X("AGENT_CONFIG_INVALID", (h->defaults_only = true, h->ceiling_set = false, c->job_requeue = DOCTOR_NO))                                             \
     X("NOT_AGENT_USER", h->other_user = true)                                                                                                           \
     X("NO_SLURM_CONF", (s->conf_code = -ADV_UNAVAILABLE, s->no_conf = true))                                                                            \
     X("SLURM_CONF_UNREADABLE", s->conf_code = -ADV_UNAVAILABLE)                                                                                         \
@@ -429,6 +438,7 @@ Test(doctor, nothing_known_is_nothing_found)
     X("OUTPUT_UNREADABLE", s->outputs[0].state = DOCTOR_OUTPUT_DENIED)                                                                                  \
     X("OUTPUT_NOT_HERE", s->outputs[0].state = DOCTOR_OUTPUT_ABSENT)                                                                                    \
     X("OUTPUT_HANGS", s->outputs[0].state = DOCTOR_OUTPUT_HUNG)                                                                                         \
+    X("", s->outputs[0].state = DOCTOR_OUTPUT_NO_LOG)                                                                                                   \
     X("OUTPUT_NODE_LOCAL", s->outputs[0].network = DOCTOR_NO)                                                                                           \
     X("STATE_DIR_MISSING", (h->dir_exists = DOCTOR_NO, h->dir_creatable = DOCTOR_NO))                                                                   \
     X("STATE_DIR_NOT_WRITABLE", h->dir_writable = DOCTOR_NO)                                                                                            \
@@ -497,6 +507,74 @@ Test(doctor, each_fault_gives_its_code_alone)
 #undef X
     for (size_t i = 0; i < n; i++)
         cr_assert(bit_seen[i], "%s was never found", kinds[i].code);
+}
+
+/* Who looks as another user than the agent is never the one whose rights are mended, nor is what only he may not do a fault. */
+Test(doctor, another_user_is_not_the_agent)
+{
+    static const char *const only_his[] = { "STATE_DIR_NOT_WRITABLE", "JOURNAL_UNREADABLE", "TAIL_HELPER_NOT_RUNNABLE", "TAIL_HELPER_NO_RIGHTS",
+                                            "CERT_UNREADABLE", "CERT_NOT_RENEWABLE", "CEILING_UNUSABLE" };
+    unsigned not_looked = 0;
+
+#define X(want, change)                                                                                                                                 \
+    {                                                                                                                                                   \
+        adv_auto_free struct doctor_facts *f = healthy();                                                                                               \
+        struct doctor_slurm *s = &f->slurm;                                                                                                             \
+        struct doctor_settings *c = &s->set;                                                                                                            \
+        struct doctor_host *h = &f->host;                                                                                                               \
+        (void) s, (void) c, (void) h;                                                                                                                   \
+        change;                                                                                                                                         \
+        h->other_user = true;                                                                                                                           \
+        h->uid = 1001;                                                                                                                                  \
+        (void) strcpy(h->me, "alice");                                                                                                                  \
+        adv_auto_free struct doctor_findings *found = judged(f);                                                                                        \
+        for (size_t i = 0; i < found->n; i++) {                                                                                                         \
+            cr_assert_null(strstr(found->list[i].cure, "alice"), "%s: %s", want, found->list[i].cure);                                                  \
+            for (size_t k = 0; k < ADV_ARRAY_LEN(only_his); k++)                                                                                        \
+                cr_assert_str_neq(found->list[i].kind->code, only_his[k]);                                                                              \
+        }                                                                                                                                               \
+        for (size_t i = 0; i < found->n_unchecked; i++)                                                                                                 \
+            not_looked += strstr(found->unchecked[i].why, "seen as alice") != NULL;                                                                     \
+    }
+    CASES(X)
+#undef X
+    cr_assert_gt(not_looked, 5);
+
+    /* what anybody sees is told, with the agent's name in the cure */
+    adv_auto_free struct doctor_facts *f = healthy();
+    f->host.other_user = f->host.helper_for_all = true;
+    (void) strcpy(f->host.me, "root");
+    (void) strcpy(f->host.state_owner, "keeper");
+    f->slurm.privilege = ADAPTER_PRIVILEGE_NONE;
+    f->host.ceiling_known = false; /* root may read whatever can be read */
+    f->host.journal_code = -ADV_DATA_LOSS;
+    f->host.uid = 0;
+    adv_auto_free struct doctor_findings *found = judged(f);
+    char codes[400];
+    codes_of(found, codes, sizeof(codes));
+    cr_assert_str_eq(codes, "OPERATOR_MISSING JOURNAL_DAMAGED CEILING_UNUSABLE NOT_AGENT_USER TAIL_HELPER_FOR_ALL");
+    cr_assert_not_null(strstr(found->list[4].cure, "id -gn keeper"), "%s", found->list[4].cure);
+}
+
+/* A cure is done as it stands: it opts nobody in, and ends no hold that is somebody else's. */
+Test(doctor, cures_are_safe)
+{
+    adv_auto_free struct doctor_facts *f = healthy();
+    f->slurm.n_comments = 1;
+    (void) strcpy(f->slurm.comments[0].job, "9");
+    f->host.journal_code = -ADV_DATA_LOSS;
+    f->host.ceiling_set = false;
+    adv_auto_free struct doctor_findings *found = judged(f);
+    cr_assert_eq(found->n, 3);
+    cr_assert_not_null(strstr(found->list[0].cure, "ask the owners of the others"), "%s", found->list[0].cure);
+    cr_assert_not_null(strstr(found->list[0].cure, "job requeued in held state"), "%s", found->list[0].cure);
+    cr_assert_not_null(strstr(found->list[0].cure, "start the agent."), "%s", found->list[0].cure);
+    for (size_t i = 1; i < 3; i++) {
+        if (adv_streq(found->list[i].kind->code, "JOB_COMMENT_MALFORMED"))
+            cr_assert(strstr(found->list[i].cure, "scontrol show job 9") && !strstr(found->list[i].cure, "mode"), "%s", found->list[i].cure);
+        else
+            cr_assert_not_null(strstr(found->list[i].cure, "If there is none yet"), "%s", found->list[i].cure);
+    }
 }
 
 /* The bounds themselves. */
