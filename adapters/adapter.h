@@ -276,7 +276,7 @@ struct adapter_action {
     bool only_in_hold;
 
     /* REARM_CHILD: the job that failed and was requeued, and must be seen waiting as this attempt; what the child's list was before
-     * that failure, "" or NULL: not known. */
+     * that failure, "" or NULL: not known; only told, never written. */
     const char *parent;
     uint32_t parent_restarts;
     const char *dependency_before;
@@ -439,8 +439,8 @@ struct adapter_ops {
     /* How many times longer than usual the host should wait between looks that nothing depends on: 1 while the scheduler
      * answers well, more while it is slow or refuses. */
     unsigned (*pace)(const struct adapter *a);
-    /* Does @dependency (of a job) name @parent's end? Pure. NULL: the scheduler has no such thing. */
-    bool (*depends)(const char *dependency, const char *parent);
+    /* Does @dependency of @child name @parent's end (both ids)? Pure. NULL: the scheduler has no such thing. */
+    bool (*depends)(const char *dependency, const char *parent, const char *child);
     /* @action is copied. */
     void (*act)(struct adapter *a, const struct adapter_action *action, adapter_act_cb cb, void *arg);
     /* Starts no more commands. Outstanding callbacks still come (UNAVAILABLE, or what their running command says);

@@ -45,7 +45,8 @@
 #define LATE_LOOKS      3
 #define LATE_START_US   60000000 /* a start further away is found by the poll */
 #define CHILDREN_MAX   32 /* dependents of one attempt that are looked at */
-#define CHILD_TRIES    3
+#define CHILD_TRIES    3  /* that wrote nothing; what is written is written once */
+#define CHILDREN_US    60000000 /* for all of them: the release of the job itself waits for it */
 #define FORGET_US    600000000 /* finished orders are kept this long for repeats */
 
 /* Jobs that depend on the one of an order, in the step before it is released. */
@@ -54,6 +55,8 @@ struct children {
     unsigned more;  /* that found no room */
     unsigned given; /* that wait for the job again */
     unsigned tries;
+    int64_t began_us;
+    bool not_listed; /* the site's ceiling keeps us from them */
     char note[320]; /* what could not be given back, for people */
     struct child {
         char id[JOURNAL_JOB_SIZE];
@@ -415,8 +418,11 @@ static int may_chain(struct order *x, const struct adapter_job *job, enum ceilin
     int r = 0;
 
     agent_look_at_ceiling(x->a);
-    if (x->verb == ADAPTER_VERB_REARM_CHILD) /* the job's own release must still fit in */
-        done++;
+    if (x->verb == ADAPTER_VERB_REARM_CHILD) { /* what holds already must still be constrained and released: this, too */
+        size_t pos = 0;
+        while (journal_next_hold(x->a->journal, &pos))
+            done += 2;
+    }
     if (x->verb == ADAPTER_VERB_MAKE_REQUEUEABLE || ground == CEILING_UNAPPROVED)
         return ceiling_check(x->a->ceiling, adapter_verb_name(x->verb), job->partition, job->account,
                              done + (holds ? 2 : 3), ground, err);
@@ -932,6 +938,32 @@ static void right_acted(struct order *x, const struct adapter_result *res)
     }
 }
 
+/* Somebody cancelled a part of the job while the rest was requeued. */
+static bool half_requeued(const struct order *x, const struct adapter_result *res)
+{
+    return (x->verb == ADAPTER_VERB_PRESERVE || x->verb == ADAPTER_VERB_INTERRUPT) && res->observed == ADAPTER_OBSERVED_YES &&
+           res->reason == ADAPTER_REASON_CANCELLED_BY_USER && res->after && res->after->job.held_by_requeue;
+}
+
+/* What is left of it waits in our hold, and is neither to run nor to be taken from its owner. */
+static void leave_half(struct order *x)
+{
+    const struct journal_hold *h = journal_find_hold(x->a->journal, x->o.attempt.job_id);
+    struct journal_hold leave;
+    struct adv_err err;
+
+    adv_error("advice", "only a part of a job was requeued, the rest had been cancelled: it stays held, for its owner to release or cancel",
+              ADV_FS("job", x->o.attempt.job_id), ADV_FS("advice", x->o.name), ADV_FS("tag", x->tag));
+    if (!h)
+        return;
+    leave = *h;
+    leave.kept = false;
+    leave.on_expiry = JOURNAL_LEAVE;
+    leave.want = JOURNAL_OVER;
+    if (journal_append_hold(x->a->journal, &leave, &err) < 0)
+        adv_warn("advice", "that a job is to be left held is not journalled", ADV_FS("why", err.msg));
+}
+
 /* Children */
 
 static void on_acted(void *arg, const struct adapter_result *res);
@@ -973,8 +1005,17 @@ static bool may_have_lost_children(const struct order *x)
     bool ran = journal_find_step(a->journal, x->o.name, job, adapter_verb_name(ADAPTER_VERB_INTERRUPT)) != NULL;
 
     /* where another agent requeued it, it may have been either */
-    return x->o.rearm_children && a->adapter->ops->depends && (failed || !ran) &&
-           ceiling_lists(a->ceiling, adapter_verb_name(ADAPTER_VERB_REARM_CHILD));
+    return x->o.rearm_children && a->adapter->ops->depends && (failed || !ran);
+}
+
+/* Two jobs of one list may be given back at once: each write is of the whole list, and must have seen the other's. */
+static bool another_is_at(const struct order *x, const char *child)
+{
+    for (const struct order *o = x->a->orders; o; o = o->next)
+        if (o != x && o->busy && o->verb == ADAPTER_VERB_REARM_CHILD && o->children && o->children->at < o->children->n &&
+            strcmp(o->children->list[o->children->at].id, child) == 0)
+            return true;
+    return false;
 }
 
 /* The next step for a dependent while the job @d waits in our hold; false: nothing is left to do. */
@@ -989,10 +1030,19 @@ static bool step_for_child(struct order *x, const struct adapter_job_detail *d)
         /* not known when it ended: what was changed since the requeue, at least */
         snapshot_dependents(a->snapshot, a->adapter->ops->depends, x->o.attempt.job_id, (x->end_s ? x->end_s : d->job.submit_s) - 2,
                             add_child, x);
+        c->began_us = adv_mono_us();
+        agent_look_at_ceiling(a);
+        c->not_listed = !ceiling_lists(a->ceiling, adapter_verb_name(ADAPTER_VERB_REARM_CHILD));
     }
-    if (c->at >= c->n)
+    if (c->at < c->n && !c->not_listed && adv_mono_us() - c->began_us > CHILDREN_US) {
+        c->more += (unsigned) (c->n - c->at);
+        c->at = c->n;
+    }
+    if (c->at >= c->n || c->not_listed)
         return false;
     const struct child *k = &c->list[c->at];
+    if (another_is_at(x, k->id))
+        return true; /* looked at again soon */
     struct adapter_action action = { .verb = ADAPTER_VERB_REARM_CHILD, .id = k->id, .tag = x->tag, .expect_submit_s = k->submit_s,
                                      .expect_restarts = k->restarts, .parent = x->o.attempt.job_id,
                                      .parent_restarts = d->job.restart_count, .dependency_before = k->before,
@@ -1014,6 +1064,10 @@ static void next_child(struct order *x)
 
 static const char *why_not(const struct adapter_result *res)
 {
+    const struct adapter_job_detail *d = res->after ? res->after : res->before;
+
+    if (res->command != ADAPTER_COMMAND_NOT_SENT && res->n_notes) /* of what became of it */
+        return res->notes[res->n_notes - 1];
     switch (res->reason) {
     case ADAPTER_REASON_CANCELLED_BY_USER:
         return "it was cancelled, by a person or by the scheduler for its dependency";
@@ -1023,7 +1077,7 @@ static const char *why_not(const struct adapter_result *res)
     case ADAPTER_REASON_ATTEMPT_SUPERSEDED:
         return "it was started";
     case ADAPTER_REASON_WRONG_STATE:
-        if (res->before && res->before->job.state != ADAPTER_JOB_PENDING)
+        if (d && d->job.state != ADAPTER_JOB_PENDING)
             return "it was started";
         break;
     default:
@@ -1032,13 +1086,13 @@ static const char *why_not(const struct adapter_result *res)
     return res->n_notes ? res->notes[res->n_notes - 1] : adapter_reason_name(res->reason);
 }
 
-static void child_acted(struct order *x, const struct adapter_result *res)
+static void child_acted(struct order *x, const struct adapter_result *res, bool wrote)
 {
     struct children *c = x->children;
     const char *id = c->list[c->at].id;
     bool refused = res->reason == ADAPTER_REASON_LEASE_LOST && !x->denied_by_journal &&
                    (x->denied == REASON(OPTED_OUT) || x->denied == REASON(NOT_AUTHORIZED_BY_CLUSTER) ||
-                    x->denied == REASON(BUDGET_EXHAUSTED) || x->denied == REASON(MODE_TOO_LOW));
+                    x->denied == REASON(BUDGET_EXHAUSTED));
 
     if (res->reason == ADAPTER_REASON_OK || res->reason == ADAPTER_REASON_ALREADY_SATISFIED) {
         c->given++;
@@ -1049,9 +1103,13 @@ static void child_acted(struct order *x, const struct adapter_result *res)
     } else if (res->reason == ADAPTER_REASON_LEASE_LOST) {
         on_denied(x); /* of the order as a whole */
     } else if ((res->reason == ADAPTER_REASON_UNAVAILABLE || res->reason == ADAPTER_REASON_COMPLETING_WAIT) &&
-               ++c->tries < CHILD_TRIES) {
+               !wrote && ++c->tries < CHILD_TRIES) {
         x->due_us += LATER_US;
     } else {
+        enum adapter_job_state now = res->after ? res->after->job.state : ADAPTER_JOB_PENDING;
+        if (res->command == ADAPTER_COMMAND_ACCEPTED && now != ADAPTER_JOB_PENDING && now != ADAPTER_JOB_CANCELLED)
+            adv_error("advice", "a dependent job was started when its dependencies were written", ADV_FS("child", id),
+                      ADV_FS("job", x->o.attempt.job_id), ADV_FS("tag", x->tag));
         note_child(x, id, why_not(res));
         next_child(x);
     }
@@ -1063,13 +1121,25 @@ static const char *with_children(const struct order *x, const char *text, char *
     const struct children *c = x->children;
     char more[64] = "", given[80] = "";
 
-    if (!c || (!c->n && !c->more))
+    /* an earlier run of ours, or another agent, saw the end: what it took out of lists is in no list that we have seen */
+    const char *before = c && !x->end_s ? "; dependents that the failure let go are not known, this agent was started later" : "";
+
+    if (!c)
         return text;
+    if (!c->n && !c->more) {
+        (void) snprintf(buf, size, "%s%s", text, before);
+        return buf;
+    }
+    if (c->not_listed) {
+        (void) snprintf(buf, size, "%s; jobs that depend on it were left as they are (%zu): the site's ceiling does not list rearm_child",
+                        text, c->n + c->more);
+        return buf;
+    }
     if (c->given)
         (void) snprintf(given, sizeof(given), "; %u dependent %s again", c->given, c->given == 1 ? "job waits for it" : "jobs wait for it");
     if (c->more)
         (void) snprintf(more, sizeof(more), "; %u more dependent jobs were not looked at", c->more);
-    (void) snprintf(buf, size, "%s%s%s%s%s", text, given, c->note[0] ? "; dependencies not given back: " : "", c->note, more);
+    (void) snprintf(buf, size, "%s%s%s%s%s%s", text, given, more, before, c->note[0] ? "; dependencies not given back: " : "", c->note);
     return buf;
 }
 
@@ -1107,6 +1177,8 @@ static void on_acted(void *arg, const struct adapter_result *res)
         adv_warn("advice", "the end of a hold is not journalled", ADV_FS("why", err.msg));
     if (res->after)
         agent_job_read(a, res->after);
+    if (wrote && !x->unwind && !x->put_right && half_requeued(x, res))
+        leave_half(x);
     if (res->revived_wrongly == ADAPTER_YES && res->after && !x->put_right) {
         adv_error("advice", "a command revived a job wrongly, it is cancelled again",
                   ADV_FS("job", x->o.attempt.job_id), ADV_FS("tag", x->tag));
@@ -1117,7 +1189,7 @@ static void on_acted(void *arg, const struct adapter_result *res)
     if (!x->unwind && !x->put_right && x->act_generation != x->o.generation)
         return;
     if (x->verb == ADAPTER_VERB_REARM_CHILD && x->children) {
-        child_acted(x, res);
+        child_acted(x, res, wrote);
         return;
     }
     if (res->reason == ADAPTER_REASON_LEASE_LOST) {
@@ -1144,7 +1216,10 @@ static void on_acted(void *arg, const struct adapter_result *res)
         tell(x, n.disposition, n.why, n.text);
         x->due_us += AWAY_US;
     } else if (n.what == RECONCILE_END) {
-        finish(x, n.disposition, n.why, res->err.msg[0] ? res->err.msg : n.text);
+        finish(x, n.disposition, n.why, half_requeued(x, res) ? "only a part of the job was requeued, the rest had been cancelled: "
+                                                                "it stays held, for its owner to release or cancel"
+                                        : res->err.msg[0]     ? res->err.msg
+                                                              : n.text);
     } else if (res->reason != ADAPTER_REASON_OK && res->reason != ADAPTER_REASON_ALREADY_SATISFIED) {
         x->due_us += SOON_US;
     }

@@ -346,13 +346,13 @@ static void note_dependency(struct snapshot *s, struct job *j, const char *text)
     j->changed_s = s->observe_wall_ms / 1000;
 }
 
-void snapshot_dependents(const struct snapshot *s, bool (*names)(const char *dependency, const char *parent), const char *parent,
-                         int64_t since_s, void (*fn)(void *arg, const advisor_v1_JobObservation *o, const char *before),
-                         void *arg)
+void snapshot_dependents(const struct snapshot *s, bool (*names)(const char *dependency, const char *parent, const char *child),
+                         const char *parent, int64_t since_s,
+                         void (*fn)(void *arg, const advisor_v1_JobObservation *o, const char *before), void *arg)
 {
     for (const struct job *j = s->jobs; j; j = j->hh.next) {
-        bool was = j->dependency_was && j->changed_s && j->changed_s >= since_s && names(j->dependency_was, parent);
-        if (was || (j->dependency && names(j->dependency, parent)))
+        bool was = j->dependency_was && j->changed_s && j->changed_s >= since_s && names(j->dependency_was, parent, j->o.job_id);
+        if (was || (j->dependency && names(j->dependency, parent, j->o.job_id)))
             fn(arg, &j->o, was ? j->dependency_was : j->dependency);
     }
 }

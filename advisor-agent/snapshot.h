@@ -50,9 +50,9 @@ void snapshot_each(const struct snapshot *s, void (*fn)(void *arg, const advisor
                    void *arg);
 /* Calls @fn for each job whose dependencies name @parent, as @names says (adapter_ops.depends), or named it until @since_s
  * (unix seconds) or later. @before: its dependencies then; "" where they are not known. */
-void snapshot_dependents(const struct snapshot *s, bool (*names)(const char *dependency, const char *parent), const char *parent,
-                         int64_t since_s, void (*fn)(void *arg, const advisor_v1_JobObservation *o, const char *before),
-                         void *arg);
+void snapshot_dependents(const struct snapshot *s, bool (*names)(const char *dependency, const char *parent, const char *child),
+                         const char *parent, int64_t since_s,
+                         void (*fn)(void *arg, const advisor_v1_JobObservation *o, const char *before), void *arg);
 size_t snapshot_count(const struct snapshot *s);
 uint64_t snapshot_digest(const struct snapshot *s);
 

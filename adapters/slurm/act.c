@@ -43,7 +43,7 @@ struct act_task {
     size_t edges;                      /* to the parent, once it is done */
     struct slurm_deps others;          /* the child's list, of which the other jobs are looked at */
     size_t other, n_others;
-    bool authorized;
+    struct adapter_job_detail *learnt; /* the child as its list was learnt from, until it is read again */
     const char *argv[SLURM_ARGV_MAX];
 
     int64_t deadline_us, sent_us, read_began_us, kill_at_boot_us;
@@ -85,6 +85,7 @@ static void finish(struct act_task *p)
     (void) adapter_job_detail_free(p->before);
     (void) adapter_job_detail_free(p->after);
     (void) adapter_job_detail_free(p->parent);
+    (void) adapter_job_detail_free(p->learnt);
     free(p->exclude);
     free(p->reserved);
     free(p->dependency);
@@ -247,6 +248,8 @@ static enum adapter_reason refused_reason(enum slurm_answer answer)
         return ADAPTER_REASON_INVALID;
     case SLURM_ANSWER_NO_JOB:
         return ADAPTER_REASON_GONE;
+    case SLURM_ANSWER_DEPENDENCY:
+        return ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE;
     default:
         return ADAPTER_REASON_CONFLICT_USER_ACTION; /* pending, finished: its state changed under us */
     }
@@ -331,6 +334,30 @@ static void look_again(struct act_task *p)
     p->poll_ms = p->poll_ms * 3 / 2 < POLL_MAX_MS ? p->poll_ms * 3 / 2 : POLL_MAX_MS;
 }
 
+/* A part of a set came back, the other never will: its owner cancelled it between our read and the write. The leader waits in the
+ * hold that our command made, and the set is not what it was: it is its owner's, to release or to cancel. */
+static void settle_half(struct act_task *p)
+{
+    p->res.observed = ADAPTER_OBSERVED_YES;
+    p->res.revived_wrongly = ADAPTER_MAYBE;
+    p->res.reason = ADAPTER_REASON_CANCELLED_BY_USER;
+    (void) snprintf(p->own_note, sizeof(p->own_note), "only a part of the heterogeneous job was requeued: the rest had been cancelled");
+    slurm_log(p->t.a, ADAPTER_LOG_WARNING, "%s: job %s: %s", p->action.tag, p->action.id, p->own_note);
+    finish(p);
+}
+
+/* A child runs that was to wait: told aloud, whatever let it start. */
+static void note_started(struct act_task *p)
+{
+    enum adapter_job_state s = p->after->job.state;
+
+    if (p->action.verb != ADAPTER_VERB_REARM_CHILD || p->res.command == ADAPTER_COMMAND_REFUSED || s == ADAPTER_JOB_CANCELLED ||
+        (s == ADAPTER_JOB_PENDING && p->after->job.restart_count <= p->action.expect_restarts))
+        return;
+    (void) snprintf(p->own_note, sizeof(p->own_note), "it was started when its dependencies were written");
+    slurm_log(p->t.a, ADAPTER_LOG_WARNING, "%s: job %s: %s", p->action.tag, p->action.id, p->own_note);
+}
+
 static void on_after(void *arg, enum adapter_found found, struct adapter_job_detail *d, const struct adv_err *err)
 {
     struct act_task *p = arg;
@@ -356,9 +383,17 @@ static void on_after(void *arg, enum adapter_found found, struct adapter_job_det
         settle_reached(p);
         return;
     case LOOK_NEVER:
+        note_started(p);
         settle_never(p, reason);
         return;
     default:
+        if (owns_requeue(p) && d->job.restart_count > p->action.expect_restarts) { /* surely not "no" */
+            if ((clear_no || landed_by_now) && !d->job.completing)
+                settle_half(p);
+            else
+                look_again(p);
+            return;
+        }
         if (clear_no)
             settle_never(p, refused_reason(p->answer));
         else if (landed_by_now && !d->job.completing)
@@ -385,7 +420,6 @@ static void send_command(struct act_task *p)
 }
 
 static void read_before(struct act_task *p);
-static void look_at_others(struct act_task *p);
 
 /* The list that @d is to have. */
 static enum adapter_reason plan_dependency(struct act_task *p, const struct adapter_job_detail *d, char **ret, size_t *ret_edges)
@@ -406,11 +440,13 @@ static enum adapter_reason plan_dependency(struct act_task *p, const struct adap
     return r;
 }
 
-/* An edge to a job that has gone counts as met on 22.05: the parent must be there and wait, right before. */
+/* An edge to a job that has gone counts as met on 22.05: the parent must be there and wait, right before. So it is read, then the
+ * child, then the others, if there are any; and where there are, which may have taken long, the parent and the child once more. */
 static void on_parent(void *arg, enum adapter_found found, struct adapter_job_detail *d, const struct adv_err *err)
 {
     struct act_task *p = arg;
 
+    (void) adapter_job_detail_free(p->parent);
     p->parent = d;
     if (found == ADAPTER_FOUND && d->job.state == ADAPTER_JOB_PENDING && !d->job.completing &&
         d->job.restart_count == p->action.parent_restarts) {
@@ -431,16 +467,25 @@ static bool same_plan(const struct slurm_plan *a, const struct slurm_plan *b)
            adv_streq(a->exclude, b->exclude);
 }
 
+/* Does all that is decided on say the same in both? What has changed meanwhile is a person's doing, or a new judgement. */
+static bool same_child(const struct adapter_job_detail *a, const struct adapter_job_detail *b)
+{
+    return a->job.state == b->job.state && a->job.held == b->job.held && strcmp(a->job.dependency, b->job.dependency) == 0 &&
+           strcmp(a->comment, b->comment) == 0;
+}
+
 /* The authorization took its time (a journal, another host): what was read may be old. */
 static void on_reread(void *arg, enum adapter_found found, struct adapter_job_detail *d, const struct adv_err *err)
 {
     struct act_task *p = arg;
     enum adapter_reason reason = ADAPTER_REASON_UNAVAILABLE;
     const char *guard = NULL;
+    bool same = true;
 
     if (found == ADAPTER_FOUND_GONE)
         reason = ADAPTER_REASON_GONE;
     if (found == ADAPTER_FOUND) {
+        same = p->action.verb != ADAPTER_VERB_REARM_CHILD || same_child(p->before, d);
         (void) adapter_job_detail_free(p->before);
         p->before = d;
         reason = slurm_guard(&p->action, d, &guard);
@@ -452,18 +497,8 @@ static void on_reread(void *arg, enum adapter_found found, struct adapter_job_de
             reason = ADAPTER_REASON_CONFLICT_USER_ACTION;
         slurm_plan_done(&now);
     }
-    if (reason == ADAPTER_REASON_OK && p->action.verb == ADAPTER_VERB_REARM_CHILD) {
-        adv_auto_free char *now = NULL;
-        size_t edges;
-        reason = plan_dependency(p, d, &now, &edges);
-        if (reason == ADAPTER_REASON_OK && !adv_streq(now, p->dependency))
-            reason = ADAPTER_REASON_CONFLICT_USER_ACTION;
-        if (reason == ADAPTER_REASON_OK) {
-            p->authorized = true;
-            look_at_others(p);
-            return;
-        }
-    }
+    if (reason == ADAPTER_REASON_OK && !same)
+        reason = ADAPTER_REASON_CONFLICT_USER_ACTION;
     if (reason == ADAPTER_REASON_OK)
         send_command(p);
     else
@@ -498,8 +533,9 @@ static void authorize(struct act_task *p)
 /* All jobs of the list have been seen, or need not be. */
 static void others_seen(struct act_task *p)
 {
-    if (p->authorized) {
-        send_command(p);
+    if (p->n_others) { /* what was read before them may be old */
+        p->learnt = ADV_STEAL(p->before);
+        slurm_find(p->t.a, p->action.parent, on_parent, p);
         return;
     }
     build_argv(p);
@@ -511,20 +547,27 @@ static void next_other(struct act_task *p);
 static void on_other(void *arg, enum adapter_found found, struct adapter_job_detail *d, const struct adv_err *err)
 {
     struct act_task *p = arg;
-    /* an array, or a task by its number, is there if it can be asked about */
-    bool there = found == ADAPTER_FOUND || (found == ADAPTER_FOUND_UNKNOWN && err && err->code == ADV_INVALID_ARGUMENT);
-    bool ended = found == ADAPTER_FOUND && adapter_job_state_ended(d->job.state);
+    const struct slurm_dep *e = &p->others.edges[p->other];
+    /* an array, a component, or a task by its number: it is there, but how it stands cannot be told */
+    bool unseen = found == ADAPTER_FOUND_UNKNOWN && err && err->code == ADV_INVALID_ARGUMENT;
+    bool waits = found == ADAPTER_FOUND && !adapter_job_state_ended(d->job.state);
 
     (void) adapter_job_detail_free(d);
-    if (there && (!ended || slurm_dep_any_end(&p->others.edges[p->other]))) {
+    if (waits || ((unseen || found == ADAPTER_FOUND) && slurm_dep_any_end(e))) {
         p->other++;
         next_other(p);
+        return;
+    }
+    if (unseen) {
+        (void) snprintf(p->own_note, sizeof(p->own_note), "whether %s, on which it depends, too, has failed cannot be told from outside",
+                        e->job);
+        finish_unsent(p, ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE);
         return;
     }
     if (found == ADAPTER_FOUND_UNKNOWN && err)
         p->res.err = *err;
     (void) snprintf(p->own_note, sizeof(p->own_note), "job %s, on which it depends, too, has ended or is not known any more",
-                    p->others.edges[p->other].job);
+                    e->job);
     finish_unsent(p, found == ADAPTER_FOUND_UNKNOWN ? ADAPTER_REASON_UNAVAILABLE : ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE);
 }
 
@@ -560,6 +603,16 @@ static void look_at_others(struct act_task *p)
 
 static void ask_leave(struct act_task *p)
 {
+    if (p->learnt) { /* the last look at a child: as it was when the others were looked at? */
+        if (same_child(p->learnt, p->before)) {
+            build_argv(p);
+            authorize(p);
+        } else {
+            (void) snprintf(p->own_note, sizeof(p->own_note), "it was changed while it was looked at");
+            finish_unsent(p, ADAPTER_REASON_CONFLICT_USER_ACTION);
+        }
+        return;
+    }
     if (p->action.verb == ADAPTER_VERB_CONSTRAIN) {
         slurm_plan_constrain(&p->action, p->before, p->nodes, p->reserved, &p->plan);
         if (p->plan.reason != ADAPTER_REASON_OK) {

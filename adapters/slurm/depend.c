@@ -13,7 +13,8 @@
  * edge ("46_*") to a task that failed is judged by the worst end that any of its tasks ever had, also after that task succeeded
  * (22.05, 24.11): making it new would only fail again, later. An aftercorr edge looks at the one task that corresponds.
  *
- * What the user took out meanwhile is not put back: an edge is only added where all the child has now was there before. */
+ * An edge that the failure met is never put back, only told: who looks now and then cannot tell it from one that the user took out
+ * himself shortly before. So no edge is ever written that the child does not have. */
 
 #include "adapters/slurm/depend.h"
 
@@ -187,14 +188,24 @@ bool slurm_dep_any_end(const struct slurm_dep *e)
     return type_is(e, "after") || type_is(e, "afterany") || type_is(e, "afterburstbuffer");
 }
 
-bool slurm_depends(const char *dependency, const char *parent)
+/* Same index, as slurm_dep_concerns() has it: "26_5" and "46_5". */
+static bool same_task(const char *child, const char *parent)
+{
+    const char *c = strchr(child, '_'), *p = strchr(parent, '_');
+
+    return c && p && strcmp(c, p) == 0;
+}
+
+bool slurm_depends(const char *dependency, const char *parent, const char *child)
 {
     ADV_AUTO_DONE(slurm_deps) d = { 0 };
 
     if (!*dependency || slurm_deps_parse(dependency, &d, NULL) < 0)
         return false;
     for (size_t i = 0; i < d.n; i++)
-        if (of_end(&d.edges[i]) && (strcmp(d.edges[i].job, parent) == 0 || wide_over(&d.edges[i], parent)))
+        if (of_end(&d.edges[i]) &&
+            (strcmp(d.edges[i].job, parent) == 0 ||
+             (wide_over(&d.edges[i], parent) && (!type_is(&d.edges[i], "aftercorr") || same_task(child, parent)))))
             return true;
     return false;
 }
@@ -234,8 +245,8 @@ enum adapter_reason slurm_deps_rearm(const char *now_text, const char *before_te
 {
     ADV_AUTO_DONE(slurm_deps) now = { 0 };
     ADV_AUTO_DONE(slurm_deps) before = { 0 };
-    bool waits = false, changed = false;
-    size_t made_new = 0, added = 0;
+    bool waits = false, met = false;
+    size_t made_new = 0;
     char join;
 
     *ret_why = NULL;
@@ -249,7 +260,6 @@ enum adapter_reason slurm_deps_rearm(const char *now_text, const char *before_te
         const struct slurm_dep *e = &now.edges[i];
         bool ours = slurm_dep_concerns(e, child, parent);
 
-        changed = changed || !has(&before, e);
         waits = waits || (ours && e->state == SLURM_DEP_UNFULFILLED);
         if (e->state != SLURM_DEP_FAILED)
             continue;
@@ -262,21 +272,18 @@ enum adapter_reason slurm_deps_rearm(const char *now_text, const char *before_te
     join = now.any ? '?' : ',';
     for (size_t i = 0; i < now.n; i++)
         append(ret, &now.edges[i], join);
-    for (size_t i = 0; i < before.n && !now.any && !(before.any && before.n > 1); i++) {
+    for (size_t i = 0; i < before.n; i++) {
         const struct slurm_dep *e = &before.edges[i];
-        if (!slurm_dep_concerns(e, child, parent) || e->state == SLURM_DEP_FAILED || !met_by_failure(e) || has(&now, e))
-            continue;
-        append(ret, e, join);
-        added++;
+        met = met || (slurm_dep_concerns(e, child, parent) && e->state != SLURM_DEP_FAILED && met_by_failure(e) && !has(&now, e));
     }
-    if (added && changed)
-        return cannot(ret_why, "the failure has met a dependency of it, and its dependencies were changed meanwhile");
     if (adv_buf_error(ret))
         return cannot(ret_why, "its list of dependencies is too long");
-    if (made_new || added)
+    if (made_new)
         return ADAPTER_REASON_OK;
     if (waits)
         return ADAPTER_REASON_ALREADY_SATISFIED;
+    if (met)
+        return cannot(ret_why, "the failure has met its dependency, or somebody has taken it out");
     *ret_why = "it does not depend on the job any more";
     return ADAPTER_REASON_WRONG_STATE;
 }

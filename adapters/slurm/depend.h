@@ -32,12 +32,12 @@ static inline void slurm_deps_done_(struct slurm_deps *d)
     slurm_deps_done(d);
 }
 
-/* Does @dependency have an edge that the end of @parent (an id) decides? "46_*" counts for each task. A text that is not
- * understood has none. */
-bool slurm_depends(const char *dependency, const char *parent);
+/* Does @dependency of @child have an edge that the end of @parent decides (both ids)? "46_*" counts for each task, and with
+ * aftercorr for the one of the child's index. A text that is not understood has none. */
+bool slurm_depends(const char *dependency, const char *parent, const char *child);
 
 /* The whole list that gives @child back its edges to @parent, which waits again: what it has @now, where an edge to @parent has
- * failed, and those to @parent that the failure fulfilled, by what it had @before ("": not known).
+ * failed. @before (what it had; "": not known) only tells why there is none: no edge is added that it does not have.
  * OK: @ret has the list; ALREADY_SATISFIED: it waits for @parent; INVALID: a list is not understood;
  * WRONG_STATE: it has no such edge; CONSTRAINT_UNSATISFIABLE: it cannot be given back. @ret_why: for people, static; NULL: none. */
 enum adapter_reason slurm_deps_rearm(const char *now, const char *before, const struct adapter_job *child,

@@ -120,6 +120,7 @@ enum slurm_answer slurm_parse_answer(const char *t)
         { "Access/permission denied", SLURM_ANSWER_DENIED },
         { "Invalid user id", SLURM_ANSWER_DENIED },
         { "Invalid node name", SLURM_ANSWER_BAD_NODE },
+        { "Job dependency problem", SLURM_ANSWER_DEPENDENCY },
         { "Operation not permitted", SLURM_ANSWER_REFUSED },
         { "held state", SLURM_ANSWER_REFUSED },
     };
@@ -296,8 +297,8 @@ static int parse_job(char *const *f, struct adapter_job *j)
     j->partition = plain(f[F_PARTITION]);
     j->qos = plain(f[F_QOS]);
     j->dependency = plain(f[F_DEPENDENCY]);
-    /* Held is what does not start by itself. BadConstraints and DependencyNeverSatisfied have priority 0 too; they
-     * need more than a release, so they are not called held. */
+    /* Held is what does not start by itself. BadConstraints has priority 0 too; it needs more than a release, so it is not called
+     * held. A job whose dependency is never satisfied keeps its priority. */
     bool waiting = j->state == ADAPTER_JOB_PENDING || j->completing;
     j->held_by_requeue = waiting && prio == 0 && words_equal(j->reason, "job requeued in held state");
     j->held = j->state == ADAPTER_JOB_REQUEUE_HOLD || j->state == ADAPTER_JOB_SPECIAL_EXIT || j->held_by_requeue ||
@@ -699,11 +700,14 @@ int slurm_parse_detail(char *text, size_t len, const char *nonce, const char *id
         cursor++;
         if (parse_job(f, &job) < 0)
             return adv_err_set(err, ADV_DATA_LOSS, "squeue: record %u is not as asked for", seen + 1);
-        char bare[ADAPTER_ID_SIZE]; /* "56" means the leader "56+0" and with it the whole set */
+        /* "56" means the leader and with it the whole set; "56+0" does in journals of earlier versions */
+        char bare[ADAPTER_ID_SIZE], first[ADAPTER_ID_SIZE];
         (void) snprintf(bare, sizeof(bare), "%u", job.het_id);
-        if (job.het_id && strcmp(bare, id) == 0 && add_part(&parts, &n_parts, f, &job) < 0)
+        (void) snprintf(first, sizeof(first), "%u+0", job.het_id);
+        bool of_set = job.het_id && (strcmp(bare, id) == 0 || strcmp(first, id) == 0);
+        if (of_set && add_part(&parts, &n_parts, f, &job) < 0)
             return adv_err_set(err, ADV_DATA_LOSS, "job %s: more than %d components", id, ADAPTER_PARTS_MAX);
-        bool meant = job.het_id ? job.het_offset == 0 && strcmp(bare, id) == 0 : strcmp(job.id, id) == 0;
+        bool meant = job.het_id ? job.het_offset == 0 && of_set : strcmp(job.id, id) == 0;
         if (d || !meant)
             continue;
         if (!(d = make_detail(f, &job)))

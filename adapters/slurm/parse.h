@@ -107,6 +107,7 @@ enum slurm_answer {
     SLURM_ANSWER_NO_JOB,
     SLURM_ANSWER_DENIED,
     SLURM_ANSWER_BAD_NODE,
+    SLURM_ANSWER_DEPENDENCY, /* the list of dependencies is refused: a job of it is gone, or a circle */
     SLURM_ANSWER_REFUSED, /* another clear no */
 };
 enum slurm_answer slurm_parse_answer(const char *err_text);

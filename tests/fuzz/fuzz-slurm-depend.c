@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         ADV_AUTO_DONE(slurm_deps) d = { 0 };
         const char *why;
         adv_buf_init(&b, 1 << 16);
-        (void) slurm_depends(text, parents[i].id);
+        (void) slurm_depends(text, parents[i].id, child.id);
         if (slurm_deps_rearm(text, before ? before : "", &child, &parents[i], &b, &why) != ADAPTER_REASON_OK)
             continue;
         if (slurm_deps_parse(b.data, &d, NULL) < 0 || slurm_deps_waiting(b.data, &child, &parents[i]) == 0)

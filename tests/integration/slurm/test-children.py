@@ -37,7 +37,9 @@ def edges_are_given_back(lab):
     other = lab.sbatch()
     kids = {name: child(lab, d.format(p=parent, o=other)) for name, d in {
         "ok": "afterok:{p}", "two": "afterok:{p},afterok:{o}", "either": "afterok:{p}?afterok:{o}",
-        "time": "after:{o}+10,afterok:{p}", "name": "singleton,afterok:{p}", "dropped": "afterany:{p},afterok:{o}"}.items()}
+        "time": "after:{o}+10,afterok:{p}", "name": "singleton,afterok:{p}"}.items()}
+    dropped = child(lab, f"afterany:{parent},afterok:{other}")
+    dropped_before = dependency(lab, dropped)
     before = {n: dependency(lab, k) for n, k in kids.items()}
     started = child(lab, f"afterany:{parent}")
     killed = child(lab, f"afterok:{parent}", "--kill-on-invalid-dep=yes")
@@ -57,10 +59,14 @@ def edges_are_given_back(lab):
         expect(rearm(lab, k, parent, "--dependency-before", before[name]), command="not_sent", observed="yes",
                reason="already_satisfied", writes=0)
     assert "?" in dependency(lab, kids["either"])
+    # what the failure met cannot be told from what its owner took out
+    r = expect(rearm(lab, dropped, parent, "--dependency-before", dropped_before), command="not_sent",
+               reason="constraint_unsatisfiable", writes=0)
+    assert r["notes"] == ["the failure has met its dependency, or somebody has taken it out"], r
+    assert dependency(lab, dropped) == f"afterok:{other}(unfulfilled)", dependency(lab, dropped)
     # too late for these
     expect(rearm(lab, started, parent), command="not_sent", reason="wrong_state", writes=0)
     expect(rearm(lab, killed, parent), command="not_sent", reason="cancelled_by_user", writes=0)
-    # not known what there was: what Slurm took out stays out
     assert lab.job(kids["ok"])["state"] == "PENDING"
     let_go(lab, parent)
     lab.wait_state(parent, "COMPLETED", timeout=40)
@@ -82,7 +88,7 @@ def what_a_person_did_is_kept(lab):
     lab.wait_state(parent, "PENDING")
     expect(rearm(lab, held, parent), command="not_sent", reason="conflict_user_action", writes=0)
     r = expect(rearm(lab, moved, parent, "--dependency-before", before), command="not_sent", reason="constraint_unsatisfiable")
-    assert "changed meanwhile" in r["notes"][0], r
+    assert "somebody has taken it out" in r["notes"][0], r
     assert dependency(lab, moved) == f"afterok:{last}(unfulfilled)", dependency(lab, moved)
     lab.exec("scancel", "-u", "labuser1")
 

@@ -66,7 +66,7 @@ def rearmed(job):
 @case
 def children_wait_again_and_run_after_it():
     job, other = parent(), s.lab.sbatch()
-    ok, two = child(f"afterok:{job}"), child(f"afterany:{job},afterok:{other}")
+    ok, two = child(f"afterok:{job}"), child(f"afterok:{job},afterok:{other}")
     fail(ok, two)
     a = recovered(job)
     acts = rearmed(job)

@@ -15,8 +15,9 @@
 /* A job as the tools print it; zero means the usual. */
 struct fake {
     const char *state, *reason, *comment, *excluded, *required, *features, *reservation, *dependency;
-    int restarts, submit, eligible;
-    bool held, no_requeue, no_batch, gone;
+    int restarts, submit, eligible, slow_ms;
+    bool held, no_requeue, no_batch, gone, array, set; /* array: one task of it; set: two components */
+    int half; /* of a set: how often the second component was restarted less than the first */
 };
 
 struct bench {
@@ -92,25 +93,16 @@ static const char *or(const char *s, const char *dflt)
     return s ? s : dflt;
 }
 
-/* The two commands of one fresh read. */
-static void expect_read(struct bench *b, const char *id, const struct fake *f)
+static void expect_row(struct bench *b, const char *id, const struct fake *f, int part)
 {
     int submit = f->submit ? f->submit : 1000;
-    const char *state = or(f->state, "FAILED");
+    const char *const fields[] = { part ? "99" : id, f->array ? id : "N/A", f->array ? "1" : "N/A", f->set ? id : "N/A",
+                                   f->set ? (part ? "1" : "0") : "N/A", part && f->half ? "CANCELLED" : or(f->state, "FAILED") };
 
-    if (f->gone) {
-        for (int i = 0; i < 2; i++)
-            (void) adv_buf_appendf(&b->script,
-                                   "> squeue -h -r -t all -j %s -O *\n! slurm_load_jobs error: Invalid job id specified\n= 1\n"
-                                   "> scontrol show config\n< ClusterName = c\n< PrivateData = none\n",
-                                   id);
-        return;
-    }
-    const char *const fields[] = { id, id, "N/A", "N/A", "N/A", state };
-    (void) adv_buf_appendf(&b->script, "> squeue -h -r -t all -j %s -O *\n<~ ", id);
+    (void) adv_buf_append_str(&b->script, "<~ ");
     for (size_t i = 0; i < ADV_ARRAY_LEN(fields); i++)
         (void) adv_buf_appendf(&b->script, "%s${nonce}", fields[i]);
-    (void) adv_buf_appendf(&b->script, "\n<~ %d${nonce}%d${nonce}%d${nonce}768${nonce}%d${nonce}%d${nonce}", f->restarts,
+    (void) adv_buf_appendf(&b->script, "\n<~ %d${nonce}%d${nonce}%d${nonce}768${nonce}%d${nonce}%d${nonce}", f->restarts - (part ? f->half : 0),
                            !f->no_requeue, !f->no_batch, submit, f->eligible ? f->eligible : submit);
     (void) adv_buf_appendf(&b->script, "\n<~ N/A${nonce}N/A${nonce}%d${nonce}n1${nonce}u${nonce}1000${nonce}", !f->held);
     (void) adv_buf_appendf(&b->script, "\n<~ acct${nonce}main${nonce}normal${nonce}1${nonce}%s${nonce}%s${nonce}",
@@ -120,10 +112,33 @@ static void expect_read(struct bench *b, const char *id, const struct fake *f)
                            "1:00:00${nonce}%s${nonce}%s${nonce}\n< \n",
                            or(f->comment, "(null)"), or(f->required, ""), or(f->features, "(null)"),
                            or(f->reservation, "(null)"));
-    (void) adv_buf_appendf(&b->script, "> squeue -h -r -t all -j %s -o *\n< %s|%d|%s\n", id, id, submit,
-                           or(f->excluded, ""));
 }
 
+/* The two commands of one fresh read. */
+static void expect_read(struct bench *b, const char *id, const struct fake *f)
+{
+    int submit = f->submit ? f->submit : 1000;
+
+    if (f->gone) {
+        for (int i = 0; i < 2; i++)
+            (void) adv_buf_appendf(&b->script,
+                                   "> squeue -h -r -t all -j %s -O *\n! slurm_load_jobs error: Invalid job id specified\n= 1\n"
+                                   "> scontrol show config\n< ClusterName = c\n< PrivateData = none\n",
+                                   id);
+        return;
+    }
+    (void) adv_buf_appendf(&b->script, "> squeue -h -r -t all -j %s -O *\n", id);
+    for (int part = 0; part < (f->set ? 2 : 1); part++)
+        expect_row(b, id, f, part);
+    if (f->array)
+        return; /* it cannot be told which one is meant */
+    if (f->set)
+        (void) adv_buf_appendf(&b->script, "> squeue -h -r -t all -j %s -o *\n< %s+0|%d|\n< %s+1|%d|\n", id, id, submit, id, submit);
+    else
+        (void) adv_buf_appendf(&b->script, "> squeue -h -r -t all -j %s -o *\n< %s|%d|%s\n", id, id, submit, or(f->excluded, ""));
+    if (f->slow_ms)
+        (void) adv_buf_appendf(&b->script, "@ %d\n", f->slow_ms);
+}
 static void on_act(void *arg, const struct adapter_result *r)
 {
     struct bench *b = arg;
@@ -274,6 +289,29 @@ Test(act, answers)
         cr_expect_eq(b.asked, 1);
         teardown(&b);
     }
+}
+
+/* The owner cancelled a component between read and write: what came back of the set is not "no", and not ours any more. */
+Test(act, half_a_set)
+{
+    struct bench b;
+
+    setup(&b);
+    expect_read(&b, "7", &(struct fake) { .set = true });
+    (void) adv_buf_append_str(&b.script, "> scontrol requeuehold 7\n");
+    for (int i = 0; i < 30; i++)
+        expect_read(&b, "7", &(struct fake) { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD, .set = true,
+                                              .half = 1, .slow_ms = 1000 });
+    open_adapter(&b);
+    b.a->ops->act(b.a, &(struct adapter_action) { .verb = ADAPTER_VERB_PRESERVE, .id = "7", .expect_submit_s = 1000 }, on_act, &b);
+    runner_scripted_spin(b.host.runner, 60000);
+    cr_assert_eq(b.done, 1);
+    cr_expect_eq(b.res.command, ADAPTER_COMMAND_ACCEPTED);
+    cr_expect_eq(b.res.observed, ADAPTER_OBSERVED_YES, "%s", adapter_observed_name(b.res.observed));
+    cr_expect_eq(b.res.reason, ADAPTER_REASON_CANCELLED_BY_USER, "%s", adapter_reason_name(b.res.reason));
+    cr_expect_neq(b.res.revived_wrongly, ADAPTER_NO);
+    cr_expect_str_eq(b.note, "only a part of the heterogeneous job was requeued: the rest had been cancelled");
+    teardown(&b);
 }
 
 /* A command without an answer: it is read again until its credential, which it may have made right before it gave up, has
@@ -548,7 +586,8 @@ Test(act, constrain)
     }
 }
 
-/* The parent is read first, the child right before the write; the whole list is written, once. */
+/* The parent is read first, then the child, then the other jobs of its list, and after them the parent and the child once more; an
+ * old read is not written on; the whole list is written, once. */
 Test(act, rearm_child)
 {
     static const struct {
@@ -559,7 +598,9 @@ Test(act, rearm_child)
         const char *then;     /* the child's list after it */
         enum adapter_reason reason;
         const char *note;
-        struct fake other; /* job 9 */
+        struct fake other;                /* job 9 */
+        struct fake again, last;          /* the child after that, and after the leave was given */
+        const char *after_state, *answer; /* to the write */
     } t[] = {
         { "another ended, not judged", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
           { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed),afterok:9(unfulfilled)" }, NULL,
@@ -579,8 +620,40 @@ Test(act, rearm_child)
           ADAPTER_REASON_OK, "", { .state = "RUNNING" } },
         { "dropped edge", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
           { .state = "PENDING", .reason = "Dependency", .dependency = "afterok:9(unfulfilled)" },
-          "afterany:7(unfulfilled),afterok:9(unfulfilled)", "scontrol update JobId=8 Dependency=afterok:9,afterany:7",
-          "afterok:9(unfulfilled),afterany:7(unfulfilled)", ADAPTER_REASON_OK, "", { .state = "RUNNING" } },
+          "afterany:7(unfulfilled),afterok:9(unfulfilled)", NULL, NULL, ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE,
+          "the failure has met its dependency, or somebody has taken it out" },
+        { "an array cannot be looked at", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
+          { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed),afterok:9_*(unfulfilled)" }, NULL,
+          NULL, NULL, ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE,
+          "whether 9_*, on which it depends, too, has failed cannot be told from outside", { .array = true } },
+        { "an array, any end will do", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
+          { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed),afterany:9_*(unfulfilled)" }, NULL,
+          "scontrol update JobId=8 Dependency=afterok:7,afterany:9_*", "afterok:7(unfulfilled),afterany:9_*(unfulfilled)",
+          ADAPTER_REASON_OK, "", { .array = true } },
+        { "changed while another was looked at", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
+          { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed),afterok:9(unfulfilled)" }, NULL,
+          NULL, NULL, ADAPTER_REASON_CONFLICT_USER_ACTION, "it was changed while it was looked at", { .state = "RUNNING" },
+          .again = { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed)" } },
+        { "slow", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
+          { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed),afterok:9(unfulfilled)" }, NULL,
+          "scontrol update JobId=8 Dependency=afterok:7,afterok:9", "afterok:7(unfulfilled),afterok:9(unfulfilled)",
+          ADAPTER_REASON_OK, "", { .state = "RUNNING", .slow_ms = 5000 }, .again = { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed),afterok:9(unfulfilled)", .slow_ms = 600 },
+          .last = { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed),afterok:9(unfulfilled)" } },
+        { "slow, and opted out meanwhile", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
+          { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed),afterok:9(unfulfilled)" }, NULL,
+          "scontrol update JobId=8 Dependency=afterok:7,afterok:9", NULL,
+          ADAPTER_REASON_CONFLICT_USER_ACTION, "", { .state = "RUNNING" }, .again = { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed),afterok:9(unfulfilled)", .slow_ms = 600 },
+          .last = { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed),afterok:9(unfulfilled)", .comment = "off" } },
+        { "slow, and another list meanwhile", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
+          { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed)", .slow_ms = 600 }, NULL,
+          "scontrol update JobId=8 Dependency=afterok:7", NULL,
+          ADAPTER_REASON_CONFLICT_USER_ACTION, "", .last = { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed),afterok:5(unfulfilled)" } },
+        { "started by the write", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
+          { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed)" }, NULL, "scontrol update JobId=8 Dependency=afterok:7", "",
+          ADAPTER_REASON_WRONG_STATE, "it was started when its dependencies were written", .after_state = "RUNNING" },
+        { "refused", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
+          { .state = "PENDING", .reason = "DependencyNeverSatisfied", .dependency = "afterok:7(failed)" }, NULL, "scontrol update JobId=8 Dependency=afterok:7", "afterok:7(failed)",
+          ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE, "", .answer = "! slurm_update error: Job dependency problem\n= 1\n" },
         { "waits in vain no more", { .state = "PENDING", .restarts = 1, .held = true, .reason = HELD },
           { .state = "PENDING", .reason = "Dependency", .dependency = "afterok:7(unfulfilled)" }, NULL, NULL, NULL,
           ADAPTER_REASON_ALREADY_SATISFIED, "" },
@@ -614,9 +687,22 @@ Test(act, rearm_child)
             expect_read(&b, "8", &t[i].child);
         if (t[i].other.state || t[i].other.gone)
             expect_read(&b, "9", &t[i].other);
-        if (t[i].argv) {
-            (void) adv_buf_appendf(&b.script, "> scontrol update **\n");
-            after.dependency = t[i].then;
+        if (t[i].other.state || t[i].other.array) {
+            bool seen = t[i].argv || t[i].again.state;
+            if (t[i].other.array)
+                expect_read(&b, "9", &t[i].other);
+            if (seen) {
+                expect_read(&b, "7", &t[i].parent);
+                expect_read(&b, "8", t[i].again.state ? &t[i].again : &t[i].child);
+            }
+        }
+        if (t[i].last.state)
+            expect_read(&b, "8", &t[i].last);
+        if (t[i].then) {
+            (void) adv_buf_appendf(&b.script, "> scontrol update **\n%s", or(t[i].answer, ""));
+            after.dependency = *t[i].then ? t[i].then : NULL;
+            after.state = or(t[i].after_state, after.state);
+            after.slow_ms = 0;
             expect_read(&b, "8", &after);
         }
         act(&b, &action);

@@ -52,17 +52,23 @@ Test(depend, understood_or_not)
 
 Test(depend, whose)
 {
-    cr_expect(slurm_depends("afterok:68(unfulfilled)", "68"));
-    cr_expect(slurm_depends("afterok:6,afterany:68(failed)", "68"));
-    cr_expect(slurm_depends("afterok:46_*(unfulfilled)", "46_5"));
-    cr_expect(slurm_depends("afterok:46_5(unfulfilled)", "46_5"));
-    cr_expect(!slurm_depends("afterok:46_5(unfulfilled)", "46_50"));
-    cr_expect(!slurm_depends("afterok:46_*(unfulfilled)", "468_5"));
-    cr_expect(!slurm_depends("afterok:6(unfulfilled)", "68"));
-    cr_expect(!slurm_depends("after:68(unfulfilled)", "68"), "it has begun");
-    cr_expect(!slurm_depends("singleton(unfulfilled)", "68"));
-    cr_expect(!slurm_depends("", "68"));
-    cr_expect(!slurm_depends("afterok:68,what", "68"), "half understood is not understood");
+    cr_expect(slurm_depends("afterok:68(unfulfilled)", "68", "9"));
+    cr_expect(slurm_depends("afterok:6,afterany:68(failed)", "68", "9"));
+    cr_expect(slurm_depends("afterok:46_*(unfulfilled)", "46_5", "9"));
+    cr_expect(slurm_depends("afterok:46_5(unfulfilled)", "46_5", "9"));
+    cr_expect(!slurm_depends("afterok:46_5(unfulfilled)", "46_50", "9"));
+    cr_expect(!slurm_depends("afterok:46_*(unfulfilled)", "468_5", "9"));
+    cr_expect(!slurm_depends("afterok:6(unfulfilled)", "68", "9"));
+    cr_expect(!slurm_depends("after:68(unfulfilled)", "68", "9"), "it has begun");
+    cr_expect(!slurm_depends("singleton(unfulfilled)", "68", "9"));
+    cr_expect(!slurm_depends("", "68", "9"));
+    /* one task waits for the one of its index */
+    cr_expect(slurm_depends("aftercorr:46_*(failed)", "46_5", "50_5"));
+    cr_expect(!slurm_depends("aftercorr:46_*(unfulfilled)", "46_5", "50_6"));
+    cr_expect(!slurm_depends("aftercorr:46_*(unfulfilled)", "46_5", "50_55"));
+    cr_expect(!slurm_depends("aftercorr:46_*(unfulfilled)", "46_5", "50"));
+    cr_expect(slurm_depends("aftercorr:46_*(unfulfilled),afterok:46_*(unfulfilled)", "46_5", "50_6"));
+    cr_expect(!slurm_depends("afterok:68,what", "68", "9"), "half understood is not understood");
 }
 
 Test(depend, the_whole_list)
@@ -84,14 +90,13 @@ Test(depend, the_whole_list)
         { &kid, &plain, "afterok:10(failed)?afterok:11(unfulfilled)", "", ADAPTER_REASON_OK, "afterok:10?afterok:11" },
         { &kid, &plain, "after:11+10(unfulfilled),afterok:10(failed)", "", ADAPTER_REASON_OK, "after:11+10,afterok:10" },
         { &kid, &plain, "singleton(unfulfilled),afterok:10(failed)", "", ADAPTER_REASON_OK, "singleton,afterok:10" },
-        /* Slurm took out what the failure met */
-        { &kid, &plain, "afterok:11(unfulfilled)", "afterany:10(unfulfilled),afterok:11(unfulfilled)", ADAPTER_REASON_OK,
-          "afterok:11,afterany:10" },
-        { &kid, &plain, "afterok:11(unfulfilled)", "afternotok:10(unfulfilled),afterok:11(unfulfilled)", ADAPTER_REASON_OK,
-          "afterok:11,afternotok:10" },
-        { &kid, &plain, "", "afterany:10(unfulfilled)", ADAPTER_REASON_OK, "afterany:10" },
-        { &kid, &plain, "afterok:11(unfulfilled)", "afterany:9(unfulfilled),afterany:10(unfulfilled),afterok:11(unfulfilled)",
-          ADAPTER_REASON_OK, "afterok:11,afterany:10" },
+        /* Slurm took out what the failure met, or its owner did */
+        { &kid, &plain, "afterok:11(unfulfilled)", "afterany:10(unfulfilled),afterok:11(unfulfilled)",
+          ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE, NULL },
+        { &kid, &plain, "afterok:11(unfulfilled)", "afternotok:10(unfulfilled),afterok:11(unfulfilled)",
+          ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE, NULL },
+        { &kid, &plain, "", "afterany:10(unfulfilled)", ADAPTER_REASON_CONSTRAINT_UNSATISFIABLE, NULL },
+        { &kid, &plain, "afterok:10(failed)", "afterok:10(unfulfilled),afterany:10(unfulfilled)", ADAPTER_REASON_OK, "afterok:10" },
         /* not judged: a running parent that was requeued, or one that Slurm holds */
         { &kid, &plain, "afterok:10(unfulfilled)", "", ADAPTER_REASON_ALREADY_SATISFIED, NULL },
         { &kid, &plain, "afterok:10(unfulfilled)", "afterok:10(unfulfilled)", ADAPTER_REASON_ALREADY_SATISFIED, NULL },

@@ -45,6 +45,7 @@ static void (*before_write)(void);
 static void (*after_write)(void);
 static bool lose_answer; /* of the next command, which does nothing yet */
 static bool lands;       /* or does it, and nobody hears of it */
+static bool half;        /* of the job comes back with the next command */
 static bool says_no;     /* to the next command, which it was sent */
 
 /* What was told last */
@@ -163,7 +164,7 @@ static void fake_act(struct adapter *x, const struct adapter_action *in, adapter
     cb_arg = arg;
 }
 
-static bool fake_depends(const char *dependency, const char *parent)
+static bool fake_depends(const char *dependency, const char *parent, const char *child)
 {
     return strstr(dependency, parent) != NULL;
 }
@@ -199,6 +200,12 @@ static void carry_out(void)
         break;
     }
     (void) snprintf(did + strlen(did), sizeof(did) - strlen(did), "%s ", adapter_verb_name(action.verb));
+}
+
+static void carry_out_preserve(void)
+{
+    action.verb = ADAPTER_VERB_PRESERVE;
+    carry_out();
 }
 
 static const char *child_comment = OPTED_IN;
@@ -248,6 +255,11 @@ static void answer_act(void)
         res.n_excluded = action.verb == ADAPTER_VERB_CONSTRAIN && n_exclude;
         res.observed = ADAPTER_OBSERVED_YES;
         res.revived_wrongly = action.verb == ADAPTER_VERB_PRESERVE ? revived : ADAPTER_NO;
+    }
+    if (half) {
+        half = false;
+        res.reason = ADAPTER_REASON_CANCELLED_BY_USER;
+        res.revived_wrongly = ADAPTER_MAYBE;
     }
     if (after_write)
         after_write();
@@ -1104,12 +1116,172 @@ Test(orders, a_dependent_that_does_not_opt_in_is_told_and_left)
 
 Test(orders, dependents_leave_the_budget_for_the_release)
 {
-    put_ceiling("mode: act\nactions_per_hour: 4\n");
+    put_ceiling("mode: act\nactions_per_hour: 5\n");
     children_seen(2);
     give_with_children(false);
     turn(16);
     cr_assert_str_eq(did, "preserve constrain 80<any:7,ok:9 rearm_child 81<ok:7 release ", "%s", did);
     expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+}
+
+Test(orders, dependents_leave_the_budget_for_what_else_is_held)
+{
+    struct journal_hold h = { .job = "9", .advice = "clusters/c/jobs/v/attempts/0/advice", .restarts = 1,
+                              .on_expiry = JOURNAL_RELEASE, .want = JOURNAL_WANTED };
+
+    put_ceiling("mode: act\nactions_per_hour: 6\n");
+    a.orders_known = false; /* so that it is kept */
+    cr_assert_eq(journal_append_hold(a.journal, &h, NULL), 0);
+    children_seen(2);
+    give_with_children(false);
+    turn(16);
+    cr_assert_str_eq(did, "preserve constrain 80<any:7,ok:9 81<ok:7 release ", "%s", did);
+    expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+}
+
+static void lower_the_mode_at_a_child(void)
+{
+    if (action.verb == ADAPTER_VERB_REARM_CHILD)
+        a.cluster_mode = advisor_v1_Mode_MODE_APPROVE;
+}
+
+/* The mode is no refusal of one child's: all waits, and goes on when it is back. */
+Test(orders, a_mode_that_is_too_low_is_not_the_childs)
+{
+    before_write = lower_the_mode_at_a_child;
+    children_seen(2);
+    give_with_children(false);
+    for (int i = 0; i < 20 && a.cluster_mode == advisor_v1_Mode_MODE_ACT; i++)
+        turn(1);
+    before_write = NULL;
+    expect_status(D(PENDING), R(MODE_TOO_LOW));
+    a.cluster_mode = advisor_v1_Mode_MODE_ACT;
+    turn(14);
+    cr_assert_str_eq(did, "preserve constrain 80<any:7,ok:9 80<any:7,ok:9 rearm_child 81<ok:7 rearm_child release ", "%s", did);
+    expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+}
+
+static void a_minute_at_a_child(void)
+{
+    if (action.verb == ADAPTER_VERB_REARM_CHILD)
+        later_us += 61000000;
+}
+
+Test(orders, dependents_do_not_hold_up_the_release)
+{
+    after_write = a_minute_at_a_child;
+    children_seen(3);
+    give_with_children(false);
+    turn(16);
+    cr_assert_str_eq(did, "preserve constrain 80<any:7,ok:9 rearm_child release ", "%s", did);
+    expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+    cr_assert(strstr(status.detail, "1 dependent job waits for it again; 2 more dependent jobs were not looked at"), "%s", status.detail);
+}
+
+static void lose_the_childs_answer(void)
+{
+    lose_answer = action.verb == ADAPTER_VERB_REARM_CHILD;
+}
+
+/* Each write counts as an action: what became of one that has no answer is told, not tried again. */
+Test(orders, a_dependent_is_written_to_once)
+{
+    before_write = lose_the_childs_answer;
+    children_seen(1);
+    give_with_children(false);
+    for (int i = 0; i < 10; i++) { /* until it can land no more */
+        turn(4);
+        lease_grant(&a.lease, (struct journal_epoch) { 1, 1 }, 600000, adv_boot_us(), adv_boot_us(), false);
+    }
+    cr_assert(strstr(did, "80<ok:7 rearm_child? "), "%s", did);
+    cr_assert_null(strstr(strstr(did, "80<") + 1, "80<"), "%s", did);
+}
+
+/* Two jobs of one list may come back at once: whoever writes second must have seen what the first wrote. */
+Test(orders, two_do_not_write_to_one_dependent_at_once)
+{
+    struct adapter_job kid = { .id = "80", .state = ADAPTER_JOB_PENDING, .submit_s = 900, .array_task = -1,
+                               .dependency = "(failed)ok:7,(failed)ok:5" };
+    struct adapter_observation seen = { .complete = true, .jobs = &kid, .n_jobs = 1, .read_wall_us = 1000000000 };
+    advisor_v1_AdviceOrder o = order();
+    struct adapter_job other = job.job;
+
+    memcpy(other.id, "5", 2);
+    cr_assert_eq(agent_first_submit(&a, &other), 1000);
+    cr_assert_eq(snapshot_observe(a.snapshot, &seen, NULL), 0);
+    give_with_children(false);
+    while (pending != ACT || action.verb != ADAPTER_VERB_REARM_CHILD) {
+        cr_assert(strlen(did) < sizeof(did) / 2);
+        if (pending != NONE) {
+            orders_wake(&a, "7");
+            if (pending == INSPECT) {
+                pending = NONE;
+                inspect_cb(cb_arg, ADAPTER_FOUND, copy(), NULL);
+            } else {
+                pending = NONE;
+                answer_act();
+            }
+        }
+        if (pending == NONE) {
+            orders_wake(&a, "7");
+            orders_tick(&a);
+        }
+    }
+    const struct adapter_action first = action;
+    const adapter_act_cb first_cb = act_cb;
+    void *const first_arg = cb_arg;
+    pending = NONE;
+
+    o.rearm_children = o.requeued_by_advice = true;
+    (void) snprintf(o.name, sizeof(o.name), "clusters/c/jobs/v/attempts/0/advice");
+    (void) snprintf(o.attempt.job_id, sizeof(o.attempt.job_id), "5");
+    memcpy(job.job.id, "5", 2);
+    orders_take(&a, &o);
+    for (int i = 0; i < 10; i++) {
+        orders_wake(&a, "5");
+        orders_tick(&a);
+        cr_assert(pending != ACT || action.verb == ADAPTER_VERB_CONSTRAIN, "%s: %s", did, adapter_verb_name(action.verb));
+        if (pending == INSPECT) {
+            pending = NONE;
+            inspect_cb(cb_arg, ADAPTER_FOUND, copy(), NULL);
+        } else if (pending == ACT) {
+            pending = NONE;
+            answer_act();
+        }
+    }
+    cr_assert_str_eq(did, "preserve constrain constrain ", "%s", did);
+    action = first;
+    act_cb = first_cb;
+    cb_arg = first_arg;
+    answer_act();
+    cr_assert_str_eq(did, "preserve constrain constrain 80<(failed)ok:7,(failed)ok:5 rearm_child ", "%s", did);
+}
+
+/* Its owner cancelled a component meanwhile: what came back is theirs, and neither released nor cancelled. */
+Test(orders, half_a_job_is_left_held)
+{
+    half = true;
+    give();
+    turn(2);
+    expect_status(D(ABANDONED), R(CONFLICTING_USER_ACTION));
+    cr_assert(strstr(status.detail, "only a part of the job was requeued"), "%s", status.detail);
+    cr_assert_eq(journal_find_hold(a.journal, "7")->on_expiry, JOURNAL_LEAVE);
+    turn(6);
+    cr_assert_str_eq(did, "preserve ", "%s", did);
+    cr_assert(job.job.held);
+    cr_assert_null(journal_find_hold(a.journal, "7"));
+}
+
+Test(orders, dependents_before_the_agent_are_not_known)
+{
+    advisor_v1_AdviceOrder o = order();
+
+    carry_out_preserve();
+    o.rearm_children = o.requeued_by_advice = true;
+    orders_take(&a, &o);
+    turn(10);
+    expect_status(D(CONVERGED), R(DESIRED_STATE_OBSERVED));
+    cr_assert(strstr(status.detail, "dependents that the failure let go are not known"), "%s", status.detail);
 }
 
 Test(orders, a_ceiling_that_does_not_list_it_keeps_dependents_out)
@@ -1119,6 +1291,7 @@ Test(orders, a_ceiling_that_does_not_list_it_keeps_dependents_out)
     give_with_children(false);
     turn(14);
     cr_assert_str_eq(did, "preserve constrain release ", "%s", did);
+    cr_assert(strstr(status.detail, "(2): the site's ceiling does not list rearm_child"), "%s", status.detail);
 }
 
 Test(orders, more_dependents_than_are_looked_at_are_told)

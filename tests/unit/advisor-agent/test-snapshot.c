@@ -99,7 +99,7 @@ static void on_dependent(void *arg, const advisor_v1_JobObservation *o, const ch
     (void) snprintf(seen + strlen(seen), sizeof(seen) - strlen(seen), "%s<%s ", o->job_id, before);
 }
 
-static bool names(const char *dependency, const char *parent)
+static bool names(const char *dependency, const char *parent, const char *child)
 {
     return strstr(dependency, parent) != NULL;
 }
