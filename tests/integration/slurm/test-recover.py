@@ -161,6 +161,15 @@ def make_requeueable(lab):
 
 
 @case
+def a_job_deaf_to_sigterm_is_cancelled_when_it_has_ended(lab):
+    job = lab.sbatch(wrap="trap '' TERM; while :; do sleep 1; done")
+    lab.wait_state(job, "RUNNING")
+    r = expect(lab.act("cancel", job, 0), command="accepted", observed="yes", reason="ok")
+    assert r["after"]["state"] == "CANCELLED", r["after"]  # after KillWait, by SIGKILL; CANCELLED and COMPLETING until then
+    lab.wait_state(job, "CANCELLED")
+
+
+@case
 def owner_takes_over(lab):
     job = preserved(lab)
     lab.exec("scontrol", "release", job, user="labuser1")
