@@ -74,8 +74,9 @@ static void grant(struct fleet *f, struct intents *in, struct cluster *c, const 
 static void take_ceiling(struct fleet *f, struct intents *in, struct cluster *c, enum adv_mode mode, const char *why,
                          bool preserve_in_approve, const struct event *ev)
 {
-    bool ch = c->ceiling != mode || c->preserve_in_approve != preserve_in_approve;
+    bool ch = c->ceiling != mode || c->preserve_in_approve != preserve_in_approve, first = !c->ceiling_told;
 
+    c->ceiling_told = true;
     c->ceiling = mode;
     c->preserve_in_approve = preserve_in_approve;
     ch |= str_set(in, &c->ceiling_reason, why);
@@ -83,6 +84,8 @@ static void take_ceiling(struct fleet *f, struct intents *in, struct cluster *c,
         fleet_touch_cluster(in, c);
         fleet_cluster_lower(in, c, ev);
         fleet_want_requeueable_all(f, in, c, ev);
+    } else if (first) { /* what was kept meanwhile for want of knowledge */
+        fleet_cluster_lower(in, c, ev);
     }
 }
 
@@ -315,6 +318,8 @@ int fleet_apply_status(struct fleet *f, struct intents *in, struct cluster *c, c
     fleet_audit(in, c, ev, ev->u.status.observe_us, "advice.status", advice_resource_name(ad->attempt, name),
           "generation %llu %s: %s%s%s", (unsigned long long) ad->generation, disposition_name(ad->disposition),
           disposition_reason_name(ad->disposition_reason), ad->status_detail ? ", " : "", str_or(ad->status_detail));
+    if (ad->desired == DESIRED_REQUEUEABLE && ad->disposition == DISPOSITION_ABANDONED)
+        fleet_want_requeueable(f, in, ad->attempt, ev); /* one that expired while it waited */
     return 0;
 }
 

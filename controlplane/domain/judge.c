@@ -148,7 +148,8 @@ void fleet_advice_lower(struct intents *in, struct advice *ad, const struct even
     size_t n = 0;
     enum adv_mode m = policy_job_consent(ad->attempt->job, why, &n);
     bool asked = m == MODE_APPROVE && attempt_judged(ad->attempt), /* of the others a person is asked nothing */
-        kept = m == MODE_APPROVE && ad->desired == DESIRED_PRESERVED && ad->attempt->job->cluster->preserve_in_approve;
+        kept = m == MODE_APPROVE && ad->desired == DESIRED_PRESERVED &&
+               (ad->attempt->job->cluster->preserve_in_approve || !ad->attempt->job->cluster->ceiling_told);
     enum actionability to = m == MODE_ACT || kept || (asked && advice_approved(ad)) ? ACTION_ACTIONABLE :
                             asked                                                   ? ACTION_NEEDS_APPROVAL :
                                                                                       ACTION_SHADOW;

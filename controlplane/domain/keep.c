@@ -86,13 +86,22 @@ static bool may_be_made(const struct job *j, const struct policy *p)
            (j->make_requeueable == MAKE_REQUEUEABLE_UNSAID && p->make_requeueable_opted_in);
 }
 
-/* It was lowered, and consent is back: unlike a restart, this sets nothing old in motion. */
+/* It was lowered, and consent is back, or it expired while it waited for the site's budget: unlike a restart, this sets nothing old
+ * in motion. */
 static void raise_again(struct intents *in, struct advice *ad, const struct event *ev)
 {
     char name[RESOURCE_NAME_MAX];
 
-    if (ad->desired != DESIRED_REQUEUEABLE || ad->disposition != DISPOSITION_PENDING || ad->actionability == ACTION_ACTIONABLE)
+    bool expired = ad->disposition == DISPOSITION_ABANDONED && ad->disposition_reason == REASON_EXPIRED;
+
+    if (ad->desired != DESIRED_REQUEUEABLE ||
+        !(expired || (ad->disposition == DISPOSITION_PENDING && ad->actionability != ACTION_ACTIONABLE)))
         return;
+    if (expired) {
+        ad->generation++; /* to the agent the old one is over */
+        ad->disposition = DISPOSITION_PENDING;
+        ad->status_us = ev->now_us;
+    }
     ad->actionability = ACTION_ACTIONABLE;
     ad->disposition_reason = REASON_UNSET;
     ad->update_us = ev->now_us;
@@ -101,7 +110,26 @@ static void raise_again(struct intents *in, struct advice *ad, const struct even
     ad->order_rev = 0;
     fleet_touch_advice(in, ad);
     fleet_audit(in, ad->attempt->job->cluster, ev, 0, "advice.raised", advice_resource_name(ad->attempt, name),
-                "consent for it is back");
+                expired ? "it expired before it was done, and is still wanted: generation %llu" : "consent for it is back (generation %llu)",
+                (unsigned long long) ad->generation);
+}
+
+/* The job's comment does not ask for it any more. */
+static void lower_unasked(struct intents *in, struct advice *ad, const struct event *ev)
+{
+    static const char why[] = "the job's comment does not ask for it any more";
+    char name[RESOURCE_NAME_MAX];
+
+    if (ad->desired != DESIRED_REQUEUEABLE || ad->disposition != DISPOSITION_PENDING || !ad->open ||
+        ad->actionability != ACTION_ACTIONABLE)
+        return;
+    ad->actionability = ACTION_SHADOW;
+    ad->disposition_reason = REASON_MODE_TOO_LOW;
+    ad->update_us = ev->now_us;
+    ad->order_rev = 0;
+    (void) str_set(in, &ad->status_detail, why);
+    fleet_touch_advice(in, ad);
+    fleet_audit(in, ad->attempt->job->cluster, ev, 0, "advice.lowered", advice_resource_name(ad->attempt, name), "%s", why);
 }
 
 void fleet_want_requeueable(struct fleet *f, struct intents *in, struct attempt *a, const struct event *ev)
@@ -109,6 +137,8 @@ void fleet_want_requeueable(struct fleet *f, struct intents *in, struct attempt 
     const struct job *j = a->job;
     struct decision d = { .desired = DESIRED_REQUEUEABLE, .actionability = ACTION_ACTIONABLE };
 
+    if (a->advice && !may_be_made(j, &f->cfg.policy))
+        lower_unasked(in, a->advice, ev);
     if (a->state != JOB_RUNNING || j->requeueable || !j->batch || j->gone || attempt_judged(a) || a->unseen || !fleet_is_last(a) ||
         !may_be_made(j, &f->cfg.policy) || made_before(j) || mode_of(j) != MODE_ACT)
         return;
@@ -234,7 +264,8 @@ void fleet_keep(struct fleet *f, struct intents *in, struct attempt *a, const st
         return;
     }
     m = mode_of(a->job);
-    if (m != MODE_ACT && !(m == MODE_APPROVE && c->preserve_in_approve))
+    /* what awaits a person's word is not ours to touch before that without the ceiling's leave, in whatever mode the cluster is by now */
+    if (awaiting ? !(m >= MODE_APPROVE && c->preserve_in_approve) : m != MODE_ACT && !(m == MODE_APPROVE && c->preserve_in_approve))
         return;
     if (c->agent_state != AGENT_CONNECTED || !c->digest_ok)
         return; /* looked at again when it is back */

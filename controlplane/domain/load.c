@@ -175,6 +175,7 @@ void fleet_take_over(struct fleet *f, struct cluster *c, uint64_t epoch, int64_t
     c->owned_since_us = mono_us;
     c->owned_until_us = until_us;
     c->in_full = false;
+    c->ceiling_told = c->preserve_in_approve = false; /* it was told to another process, or an earlier one */
     (void) str_set(NULL, &c->holder_instance, NULL);
 
     if (c != f->global && c->agent_state != AGENT_NEVER_SEEN && c->agent_state != AGENT_UNREACHABLE) {

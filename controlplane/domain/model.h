@@ -555,7 +555,8 @@ struct cluster {
     char *scheduler;
     enum adv_mode ceiling;
     char *ceiling_reason;
-    bool preserve_in_approve; /* runtime: the ceiling's word */
+    bool preserve_in_approve; /* runtime: the ceiling's word, */
+    bool ceiling_told;        /* and that it was told to this process; before that it is not known, and nothing is lowered for it */
     uint32_t forget_after_s;  /* runtime: how long the scheduler keeps an ended job; 0: not known */
     int64_t agent_skew_s; /* how far the agent's wall clock is ahead of ours; 0: not worth mentioning */
     bool journal_persistent;

@@ -6,6 +6,7 @@
  *  - silence of a running job is no evidence (judge.c), neither then nor for the grace after it. */
 
 #include "controlplane/domain/internal.h"
+#include "controlplane/domain/keep.h"
 
 #include "controlplane/domain/entries.h"
 
@@ -75,6 +76,8 @@ static void move(struct fleet *f, struct intents *in, struct window *w, const st
     audit(in, w, ev, to == WINDOW_OPEN ? "maintenance.begin" : "maintenance.end");
     if (to == WINDOW_OPEN)
         lower_what_was_not_begun(in, w->e.cluster, ev);
+    else
+        fleet_want_requeueable_all(f, in, w->e.cluster, ev); /* what was lowered, and jobs that were started meanwhile */
 }
 
 static int bad_time(struct adv_err *err, const char *field, const char *expected)
