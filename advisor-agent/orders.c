@@ -811,6 +811,12 @@ static void wait_for_journal(struct order *x, const char *why)
     x->due_us = adv_mono_us() + x->journal_wait_us;
 }
 
+static void wait_longer(struct order *x)
+{
+    x->back_off_us = longer(x->back_off_us);
+    x->due_us = adv_mono_us() + x->back_off_us;
+}
+
 static void on_denied(struct order *x)
 {
     advisor_v1_Disposition pending = advisor_v1_Disposition_DISPOSITION_PENDING;
@@ -824,6 +830,13 @@ static void on_denied(struct order *x)
         x->constrained = true; /* an early start is a favour: the way back goes on without it */
     if (x->unwind || x->put_right)
         return;
+    /* It is not kept meanwhile, that is all: what a person is asked stands. */
+    if (x->denied == REASON(NOT_AUTHORIZED_BY_CLUSTER) && reconcile_preserves(&x->o) &&
+        x->o.actionability == advisor_v1_Actionability_ACTIONABILITY_NEEDS_APPROVAL) {
+        tell(x, pending, REASON(MODE_TOO_LOW), x->denied_text);
+        wait_longer(x);
+        return;
+    }
     switch (x->denied) {
     case REASON(EXPIRED):
     case REASON(OPTED_OUT):
@@ -834,12 +847,6 @@ static void on_denied(struct order *x)
         tell(x, pending, x->denied, x->denied_text);
         break;
     }
-}
-
-static void wait_longer(struct order *x)
-{
-    x->back_off_us = longer(x->back_off_us);
-    x->due_us = adv_mono_us() + x->back_off_us;
 }
 
 /* The scheduler says no, or nothing: nothing is lost by waiting. */
@@ -1485,23 +1492,31 @@ static void unwind_step(struct order *x, enum adapter_found found, const struct 
 /* Did we bring the job back? A step that surely did nothing does not count: then it was somebody
  * else, and the job is theirs. Our own journal knows best; only where it has no such step at all does
  * what another agent recorded count. */
-static bool requeued_by_us(const struct order *x)
+static bool requeued_here(const struct order *x, bool *ret_tried)
 {
     const struct journal_step *s;
-    bool tried = false;
     size_t pos = 0;
+
+    *ret_tried = false;
 
     while ((s = journal_next_step(x->a->journal, &pos))) {
         if (strcmp(s->intent.advice, x->o.name) != 0 ||
             (strcmp(s->intent.verb, adapter_verb_name(ADAPTER_VERB_PRESERVE)) != 0 &&
              strcmp(s->intent.verb, adapter_verb_name(ADAPTER_VERB_INTERRUPT)) != 0))
             continue;
-        tried = true;
+        *ret_tried = true;
         if (!s->done || (strcmp(s->outcome.observed, adapter_observed_name(ADAPTER_OBSERVED_NO)) != 0 &&
                          strcmp(s->outcome.command, adapter_command_name(ADAPTER_COMMAND_NOT_SENT)) != 0))
             return true;
     }
-    return !tried && x->o.requeued_by_advice;
+    return false;
+}
+
+static bool requeued_by_us(const struct order *x)
+{
+    bool tried;
+
+    return requeued_here(x, &tried) || (!tried && x->o.requeued_by_advice);
 }
 
 static bool made_requeueable(const struct order *x)
@@ -1532,6 +1547,7 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
     struct agent *a = x->a;
     struct reconcile_next n;
     struct adv_err why;
+    bool tried;
 
     x->busy = false;
     x->due_us = adv_mono_us() + SOON_US;
@@ -1601,6 +1617,11 @@ static void on_inspected(void *arg, enum adapter_found found, struct adapter_job
         act(x, n.verb, d);
         break;
     case RECONCILE_KEEP:
+        if (!h && requeued_here(x, &tried)) { /* our hold was ended: it was let go of for what a person did */
+            finish(x, advisor_v1_Disposition_DISPOSITION_ABANDONED, REASON(CONFLICTING_USER_ACTION),
+                   "the job was let go of and left held, for its owner to release or cancel");
+            break;
+        }
         if (!h && journal_hold(x, d->comment, &why) < 0) { /* taken over */
             wait_for_journal(x, why.msg);
             break;

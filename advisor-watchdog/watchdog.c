@@ -459,6 +459,7 @@ static void act(struct watchdog *w, const struct adapter_job_detail *d)
         .expect_restarts = d->job.restart_count,
         .allowed_states = ADAPTER_STATE_BIT(ADAPTER_JOB_PENDING),
         .expect_comment = release ? d->comment : NULL,
+        .only_in_hold = !release,
         .deadline_ms = (int) w->cfg->action_deadline_ms,
     };
 

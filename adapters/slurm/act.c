@@ -140,6 +140,8 @@ static void build_argv(struct act_task *p)
         break;
     case ADAPTER_VERB_CANCEL:
         p->argv[n++] = "scancel";
+        if (p->action.only_in_hold) /* who was released since we looked, and runs, is left alone, however late it lands */
+            p->argv[n++] = "--state=PENDING";
         p->argv[n++] = p->target;
         break;
     default:

@@ -5,7 +5,7 @@
  *   adapterctl [--state DIR] describe | nodes | inspect ID
  *   adapterctl [--state DIR] observe [--times N] [--interval MS]
  *   adapterctl [--state DIR] act VERB ID --expect-restarts N [--expect-submit S] [--exclude a,b] [--before a,b]
- *              [--comment TEXT] [--deadline MS] [--deny]
+ *              [--comment TEXT] [--deadline MS] [--only-in-hold] [--deny]
  *
  * Without --expect-submit the job is inspected first and its submit time taken. */
 
@@ -318,6 +318,10 @@ int main(int argc, char **argv)
         }
         if (strcmp(a, "--deny") == 0) {
             t.deny = true;
+            continue;
+        }
+        if (strcmp(a, "--only-in-hold") == 0) {
+            t.action.only_in_hold = true;
             continue;
         }
         if (!v)

@@ -205,4 +205,49 @@ def fact_10_json_of_all_jobs_is_dear(lab):
     lab.exec("scancel", job)
 
 
+def cancel_once(lab, job, between):
+    """What is between the look at the job and the command that cancels it in our hold."""
+    go = tempfile.mktemp(dir=lab.dir)
+    p = lab.start("act", "cancel", job, "--expect-restarts", "1", "--only-in-hold", "--deadline", "30000",
+                  env={"ADVISOR_FAILPOINT": f"slurm.after_authorize=pause:{go}"})
+    while b"hit" not in p.stderr.readline():
+        assert p.poll() is None
+    between()
+    open(go, "w").close()
+    return lab.finish(p)
+
+
+@case
+def fact_11_a_held_job_is_cancelled_and_no_other(lab):
+    again = '[ -n "$SLURM_RESTART_COUNT" ] && sleep 300; exit 3'
+    job = ended(lab, "FAILED", wrap=again)
+    expect(lab.act("preserve", job, 0), command="accepted", observed="yes", reason="ok")
+    expect(lab.act("constrain", job, 1), command="accepted", observed="yes", reason="ok")
+
+    def let_go():  # its owner, or who administers the cluster
+        lab.exec("scontrol", "release", job)
+        lab.wait_state(job, "RUNNING", timeout=60)
+
+    r = cancel_once(lab, job, let_go)
+    assert r["observed"] != "yes" and lab.job(job)["state"] == "RUNNING", (r, lab.job(job))
+    expect(lab.act("cancel", job, 1, "--only-in-hold"), command="not_sent", observed="no", writes=0)
+    lab.exec("scancel", job)
+    # one task of an array, and the whole of a set
+    array = lab.sbatch("-a", "1-2", wrap=again)
+    for t in (1, 2):
+        lab.wait_state(f"{array}_{t}", "FAILED")
+        expect(lab.act("preserve", f"{array}_{t}", 0), command="accepted", observed="yes", reason="ok")
+    for t in (2, 1):
+        expect(lab.act("cancel", f"{array}_{t}", 1, "--only-in-hold"), command="accepted", observed="yes", reason="ok")
+        assert lab.job(f"{array}_{t}")["state"] == "CANCELLED"
+        assert lab.job(f"{array}_1")["state"] == ("PENDING" if t == 2 else "CANCELLED")
+    het = lab.exec("sbatch", "--parsable", "-N1", ":", "-N1", "--wrap", again, user="labuser1")
+    parts = lambda: [p["state"] for p in lab.adapter("inspect", het)["job"]["parts"]]
+    wait_for("all of the set to have failed", lambda: parts() == ["FAILED", "FAILED"], 60)
+    expect(lab.act("preserve", het, 0), command="accepted", observed="yes", reason="ok")
+    wait_for("all to wait", lambda: parts() == ["PENDING", "PENDING"])
+    expect(lab.act("cancel", het, 1, "--only-in-hold"), command="accepted", observed="yes", reason="ok")
+    wait_for("all to be cancelled", lambda: parts() == ["CANCELLED", "CANCELLED"])
+
+
 main(lambda: Lab(tool=os.environ["ADAPTERCTL"]))

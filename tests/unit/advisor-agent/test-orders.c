@@ -2100,6 +2100,26 @@ Test(orders, a_kept_job_that_had_been_cancelled_is_cancelled_again)
     cr_assert(strstr(did, "cancel ") && !strstr(did, "release"), "%s", did);
 }
 
+/* Let go of once, it is not taken again because the order is told again in the next session. */
+Test(orders, a_kept_job_that_was_let_go_of_is_not_taken_again)
+{
+    keep();
+    job.comment = "{\"advisor\": {\"mode\": \"act\"}, \"mine\": 1}";
+    turn(8);
+    expect_status(D(ABANDONED), R(CONFLICTING_USER_ACTION));
+    cr_assert(!held_on());
+    for (int i = 0; i < 2; i++) { /* in this run, and after a restart */
+        orders_session_lost(&a);
+        if (i)
+            orders_free(&a);
+        order_as(1, WANT(PRESERVED), MAY(ACTIONABLE), false);
+        turn(6);
+        expect_status(D(ABANDONED), R(CONFLICTING_USER_ACTION));
+        cr_assert(!held_on());
+    }
+    cr_assert_str_eq(did, "preserve ");
+}
+
 Test(orders, kept_without_a_yes_only_where_the_site_says_so)
 {
     a.cluster_mode = advisor_v1_Mode_MODE_APPROVE;
@@ -2110,6 +2130,8 @@ Test(orders, kept_without_a_yes_only_where_the_site_says_so)
     order_as(2, WANT(RESTARTED), MAY(NEEDS_APPROVAL), true);
     turn(4);
     cr_assert_str_eq(did, "");
+    expect_status(D(PENDING), R(MODE_TOO_LOW)); /* what the person is asked stands */
+    cr_assert(strstr(status.detail, "does not allow to cancel"), "%s", status.detail);
     put_ceiling("mode: act\npreserve_in_approve: true\n");
     order_as(3, WANT(RESTARTED), MAY(NEEDS_APPROVAL), false); /* not told to */
     turn(4);
