@@ -560,7 +560,7 @@ static _Noreturn void run(void)
 
     for (;;) {
         int64_t now = now_ms(), due = tick_ms + TAIL_TICK_MS;
-        bool busy = false, gather = now < gather_ms;
+        bool busy = false, gather = now < gather_ms, unread = false;
 
         if (now >= due) {
             send_frame(TAIL_FRAME_TICK, 0, 0);
@@ -572,20 +572,23 @@ static _Noreturn void run(void)
                 look(&files[i]);
             if (!gather)
                 busy |= read_some(&files[i]);
+            unread |= files[i].fd >= 0 && files[i].ready;
             count_wait(&files[i], now);
             if (files[i].due_ms < due)
                 due = files[i].due_ms;
         }
         now = now_ms();
-        if (was_busy && !busy && !gather) {
+        /* what is unread for want of credit goes on as soon as that comes: a rest would be a limit of its own */
+        if (was_busy && !busy && !gather && !unread) {
+            ADV_FAILPOINT("tail.rest");
             gather_ms = now + GATHER_MS;
             gather = true;
         }
-        was_busy = busy;
+        was_busy = busy || (was_busy && unread);
         if (gather && gather_ms < due)
             due = gather_ms;
         struct pollfd p[2] = { { .fd = STDIN_FILENO, .events = POLLIN },
-                               { .fd = gather ? -1 : notify_fd, .events = POLLIN } };
+                               { .fd = gather || credit < TAIL_CREDIT_LOW ? -1 : notify_fd, .events = POLLIN } };
         if (poll(p, 2, busy || due <= now ? 0 : (int) (due - now)) > 0) {
             if (p[0].revents)
                 read_input();
@@ -638,15 +641,39 @@ static int copy_end(int from, int to, off_t begin, off_t end)
             if (w < 0)
                 w = 0;
         }
+        ADV_FAILPOINT("tail.keep_half");
         begin += n;
     }
     return fsync(to) < 0 ? errno : 0; /* where a quota shows itself */
 }
 
+/* What one that was killed in the middle has left: a file of the owner's own, and of no worth. */
+static void remove_stale(const char *part)
+{
+    struct stat st;
+
+    if (fstatat(AT_FDCWD, part, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && st.st_uid == owner)
+        (void) unlink(part);
+}
+
+/* The file that is open, whole and on disk, gets its name; what has that name already stays. 0 or an errno. */
+static int name_it(int fd, const char *part, const char *name)
+{
+    char self[64];
+
+    (void) snprintf(self, sizeof(self), "/proc/self/fd/%d", fd); /* not what may be at the path by now */
+    if (linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0 || errno == EEXIST)
+        return 0;
+    if (errno != EPERM && errno != EOPNOTSUPP)
+        return errno;
+    /* a file system without links */
+    return renameat2(AT_FDCWD, part, AT_FDCWD, name, RENAME_NOREPLACE) == 0 || errno == EEXIST ? 0 : errno;
+}
+
 static bool keep_file(const char *path, unsigned long bytes, unsigned long attempt)
 {
-    char *name = NULL;
-    struct stat st;
+    char *name = NULL, *part = NULL;
+    struct stat st, other;
     int from, to, e;
     off_t begin;
 
@@ -663,15 +690,22 @@ static bool keep_file(const char *path, unsigned long bytes, unsigned long attem
         return true;
     if (asprintf(&name, "%s.attempt-%lu.tail", path, attempt) < 0)
         return keep_failed(path, "name", ENOMEM);
-    to = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC, 0600);
+    if (asprintf(&part, "%s.part", name) < 0)
+        return keep_failed(path, "name", ENOMEM);
+    if (lstat(name, &other) == 0)
+        return true; /* kept before, or whatever it is, it stays */
+    remove_stale(part);
+    to = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC, 0600);
     if (to < 0)
-        return errno == EEXIST || keep_failed(name, "create", errno); /* kept before, or whatever it is, it stays */
+        return keep_failed(part, "create", errno);
     begin = (uint64_t) st.st_size > bytes ? line_at(from, st.st_size - (off_t) bytes) : 0;
-    if ((e = copy_end(from, to, begin, st.st_size))) {
-        (void) unlink(name);
-        return keep_failed(name, "write", e);
-    }
-    return close(to) == 0 || keep_failed(name, "close", errno);
+    e = copy_end(from, to, begin, st.st_size);
+    if (!e)
+        e = name_it(to, part, name);
+    (void) unlink(part);
+    if (close(to) < 0 && !e)
+        e = errno;
+    return !e || keep_failed(name, "write", e);
 }
 
 int main(int argc, char **argv)

@@ -190,6 +190,31 @@ Test(keep, where_it_cannot_be_written)
     cr_assert(!get("out.attempt-0.tail", &n));
 }
 
+/* Half of it is not the end of the log, and must not stand where the whole is looked for. */
+Test(keep, killed_in_the_middle_it_is_kept_whole_by_the_next)
+{
+    static char text[200000];
+    size_t n;
+
+#ifndef ADV_FAILPOINTS
+    cr_skip("needs a build with failpoints");
+#endif
+    memset(text, 'x', sizeof(text));
+    put("out", text, sizeof(text), OWNER);
+    setenv("ADVISOR_FAILPOINT", "tail.keep_half=kill@2", 1);
+    cr_assert(*keep(path_of("out"), "", 1 << 18, 0) != '\0');
+    unsetenv("ADVISOR_FAILPOINT");
+    cr_assert(!get("out.attempt-0.tail", &n));
+    cr_assert(get("out.attempt-0.tail.part", &n) && n < sizeof(text));
+    cr_assert_str_eq(keep(path_of("out"), "", 1 << 18, 0), "");
+    cr_assert(get("out.attempt-0.tail", &n) && n == sizeof(text));
+    cr_assert(!get("out.attempt-0.tail.part", &n));
+    /* somebody else's thing in the way of the half is left alone, and told */
+    cr_assert_eq(symlink(path_of("not-there"), path_of("out.attempt-1.tail.part")), 0);
+    cr_assert(strstr(keep(path_of("out"), "", 1 << 18, 1), "create: File exists"), "%s", why);
+    cr_assert(!get("not-there", &n) && !get("out.attempt-1.tail", &n));
+}
+
 /* What is said of it goes to the control plane, as text. */
 Test(keep, a_file_that_is_named_with_bytes)
 {
