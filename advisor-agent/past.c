@@ -18,6 +18,8 @@
 #define LAG_FIRST_US  2000000 /* accounting is some seconds late; doubled each time */
 #define CANCELLED_FRESH_S 120
 #define LAG_TRIES     7       /* two minutes in all */
+#define CANCELLED_MAX (PAST_MAX / 4) /* by whom a job was cancelled is good to know, how one ended is needed */
+#define CANCELLED_TRIES 3
 #define DOWN_FIRST_US 5000000 /* accounting is away; doubled up to the next */
 #define DOWN_MAX_US   300000000
 
@@ -42,25 +44,41 @@ struct pasts {
 };
 
 /* @l: NULL: the journal does not know it */
-static void add(struct agent *a, const char *job, uint32_t restarts, int64_t submit_s, uint32_t uid, const struct journal_life *l)
+static void add(struct agent *a, const char *job, uint32_t restarts, int64_t submit_s, uint32_t uid, bool cancelled,
+                const struct journal_life *l)
 {
     struct pasts *p = a->pasts;
+    struct past *n, *oldest = NULL; /* of the cancelled ones that may give way */
+    size_t n_cancelled = 0;
 
     if (!a->accounting || !submit_s || strlen(job) >= ADAPTER_ID_SIZE)
         return;
     if (!p && !(p = a->pasts = calloc(1, sizeof(*p))))
         return;
-    for (size_t i = 0; i < p->n; i++)
-        if (p->v[i].submit_s == submit_s && strcmp(p->v[i].job, job) == 0)
+    for (size_t i = 0; i < p->n; i++) {
+        struct past *x = &p->v[i];
+        if (x->submit_s == submit_s && strcmp(x->job, job) == 0)
             return;
+        n_cancelled += x->cancelled;
+        if (x->cancelled && !x->asked && !oldest)
+            oldest = x;
+    }
+    if (cancelled && n_cancelled >= CANCELLED_MAX)
+        return; /* who cancelled so many stays unknown */
+    if (p->n == PAST_MAX && !cancelled && oldest) {
+        /* answers come in the order of the list: what is behind moves up */
+        size_t at = (size_t) (oldest - p->v);
+        memmove(oldest, oldest + 1, (p->n - at - 1) * sizeof(*oldest));
+        p->n--;
+    }
     if (p->n == PAST_MAX) {
         static struct adv_ratelimit limit;
         if (adv_log_ratelimit(&limit, 1))
             adv_warn("agent", "too many jobs vanished at once: how this one ended stays unknown", ADV_FS("job", job));
         return;
     }
-    struct past *n = &p->v[p->n++];
-    *n = (struct past) { .restarts = restarts, .submit_s = submit_s, .uid = uid, .due_us = adv_mono_us() };
+    n = &p->v[p->n++];
+    *n = (struct past) { .restarts = restarts, .submit_s = submit_s, .uid = uid, .cancelled = cancelled, .due_us = adv_mono_us() };
     if (l && l->restarts == restarts && l->submit_s == submit_s) {
         n->life_known = true;
         n->life = *l;
@@ -77,7 +95,7 @@ void past_vanished(struct agent *a, const advisor_v1_JobObservation *o)
     case advisor_v1_JobState_JOB_STATE_SUSPENDED:
     case advisor_v1_JobState_JOB_STATE_COMPLETING:
     case advisor_v1_JobState_JOB_STATE_UNSPECIFIED:
-        add(a, o->job_id, o->restart_count, o->submit_unix, o->uid, a->journal ? journal_life(a->journal, o->job_id) : NULL);
+        add(a, o->job_id, o->restart_count, o->submit_unix, o->uid, false, a->journal ? journal_life(a->journal, o->job_id) : NULL);
         return;
     default:
         return; /* its end was seen */
@@ -87,20 +105,14 @@ void past_vanished(struct agent *a, const advisor_v1_JobObservation *o)
 void past_unseen(struct agent *a, const char *job, const struct journal_life *l)
 {
     if (!l->ended_s)
-        add(a, job, l->restarts, l->submit_s, l->uid, l);
+        add(a, job, l->restarts, l->submit_s, l->uid, false, l);
 }
 
 void past_cancelled(struct agent *a, const struct adapter_job *job)
 {
-    struct pasts *p;
-    size_t n = a->pasts ? a->pasts->n : 0;
-
     if (job->end_s + CANCELLED_FRESH_S < agent_wall_us(a) / 1000000) /* an old story: the agent was just started */
         return;
-    add(a, job->id, job->restart_count, job->submit_s, job->uid, NULL);
-    p = a->pasts;
-    if (p && p->n > n)
-        p->v[n].cancelled = true;
+    add(a, job->id, job->restart_count, job->submit_s, job->uid, true, NULL);
 }
 
 /* Answered or given up: not to be asked again after the next start. @ended_s must not be later than the end, since from it
@@ -197,7 +209,7 @@ static void on_history(void *arg, const struct adapter_end *ends, size_t n, cons
                 tell(a, x, e);
             settle(a, x, e->end_s);
             x->due_us = 0;
-        } else if (++x->tries == LAG_TRIES) {
+        } else if (++x->tries == (x->cancelled ? CANCELLED_TRIES : LAG_TRIES)) {
             adv_info("agent", x->cancelled ? "accounting does not tell by whom a job was cancelled"
                                            : "a job is gone from the scheduler, and accounting does not tell its end", ADV_FS("job", x->job),
                      ADV_FS("accounting", e->found == ADAPTER_PAST_NONE ? "knows no such attempt" : "shows it unfinished"));

@@ -251,3 +251,71 @@ Test(past, the_journal_knows_what_was_asked)
     (void) remove(path);
     (void) remove(dir);
 }
+
+static void cancel(struct agent *a, unsigned id)
+{
+    struct adapter_job j = { .state = ADAPTER_JOB_CANCELLED, .submit_s = 1000, .end_s = agent_wall_us(a) / 1000000 };
+
+    (void) snprintf(j.id, sizeof(j.id), "%u", id);
+    past_cancelled(a, &j);
+}
+
+/* By whom jobs were cancelled is asked beside what became of the others, never in its place; and not for long. */
+Test(past, cancelled_jobs_give_way_to_vanished_ones)
+{
+    struct adapter_end ends[ADAPTER_HISTORY_MAX] = { 0 };
+    struct agent a;
+    int64_t now = adv_mono_us();
+    size_t cancelled = 0, vanished = 0;
+    char id[16];
+
+    setup(&a);
+    for (unsigned i = 0; i < 2000; i++)
+        cancel(&a, 10000 + i);
+    for (unsigned i = 0; i < 1024; i++) { /* as many as there is room for in all */
+        (void) snprintf(id, sizeof(id), "%u", 50000 + i);
+        vanish(&a, id, advisor_v1_JobState_JOB_STATE_RUNNING);
+    }
+    for (past_tick(&a, now + S); cb; past_tick(&a, now + S)) {
+        for (size_t i = 0; i < n_asked; i++)
+            *(asked[i].id[0] == '5' ? &vanished : &cancelled) += 1;
+        answer(ends, n_asked, NULL);
+    }
+    cr_assert(vanished == 1024 && cancelled == 0, "%zu %zu", vanished, cancelled);
+    teardown(&a);
+    /* alone they have a quarter of it; each is asked for three times */
+    setup(&a);
+    for (unsigned i = 0; i < 2000; i++)
+        cancel(&a, 10000 + i);
+    for (int s = 1; s < 600; s++)
+        for (past_tick(&a, now + s * S); cb; past_tick(&a, now + s * S)) {
+            cancelled += n_asked;
+            answer(ends, n_asked, NULL);
+        }
+    cr_assert_eq(cancelled, 3 * 256);
+    teardown(&a);
+}
+
+/* One that is asked about at this moment is answered: it stays in its place. */
+Test(past, what_is_asked_does_not_give_way)
+{
+    struct adapter_end ends[ADAPTER_HISTORY_MAX] = { 0 };
+    struct agent a;
+    advisor_v1_JobEnd m;
+    char id[16];
+
+    setup(&a);
+    cancel(&a, 7);
+    past_tick(&a, adv_mono_us() + S);
+    cr_assert_eq(n_asked, 1);
+    cancel(&a, 8);
+    for (unsigned i = 0; i < 1100; i++) {
+        (void) snprintf(id, sizeof(id), "%u", 50000 + i);
+        vanish(&a, id, advisor_v1_JobState_JOB_STATE_RUNNING);
+    }
+    ends[0] = (struct adapter_end) { ADAPTER_PAST_ENDED, ADAPTER_JOB_CANCELLED, "CANCELLED by 1000", { true, 0, 15 }, 1001, 1002, "n1" };
+    answer(ends, 1, NULL);
+    cr_assert_eq(told(&a, &m), 1);
+    cr_assert_str_eq(m.job_id, "7");
+    teardown(&a);
+}
