@@ -19,7 +19,6 @@
 #define CANCELLED_FRESH_S 120
 #define LAG_TRIES     7       /* two minutes in all */
 #define CANCELLED_MAX (PAST_MAX / 4) /* by whom a job was cancelled is good to know, how one ended is needed */
-#define CANCELLED_TRIES 3
 #define DOWN_FIRST_US 5000000 /* accounting is away; doubled up to the next */
 #define DOWN_MAX_US   300000000
 
@@ -209,7 +208,7 @@ static void on_history(void *arg, const struct adapter_end *ends, size_t n, cons
                 tell(a, x, e);
             settle(a, x, e->end_s);
             x->due_us = 0;
-        } else if (++x->tries == (x->cancelled ? CANCELLED_TRIES : LAG_TRIES)) {
+        } else if (++x->tries == LAG_TRIES) {
             adv_info("agent", x->cancelled ? "accounting does not tell by whom a job was cancelled"
                                            : "a job is gone from the scheduler, and accounting does not tell its end", ADV_FS("job", x->job),
                      ADV_FS("accounting", e->found == ADAPTER_PAST_NONE ? "knows no such attempt" : "shows it unfinished"));

@@ -54,7 +54,6 @@ _Static_assert(TAIL_CREDIT_LOW > ADV_REDACT_PART, "a token fits into it");
 #define LOCAL_MS     2000 /* look without an inotify event */
 #define NETWORK_MS   250  /* others' writes cause no event there */
 #define HOLD_MS      1000 /* no line waits longer for its end */
-#define GATHER_MS    200  /* files that were read to their ends rest so long: what is written meanwhile goes as one */
 #define WARM_BYTES   8192 /* read before a start, to know whether it lies in a secret: more than a usual private key */
 #define RETRY_MS     1000 /* a file that is not there or not readable */
 
@@ -555,12 +554,11 @@ static void read_notify(void)
 
 static _Noreturn void run(void)
 {
-    int64_t tick_ms = 0, gather_ms = 0;
-    bool was_busy = false;
+    int64_t tick_ms = 0;
 
     for (;;) {
         int64_t now = now_ms(), due = tick_ms + TAIL_TICK_MS;
-        bool busy = false, gather = now < gather_ms, unread = false;
+        bool busy = false;
 
         if (now >= due) {
             send_frame(TAIL_FRAME_TICK, 0, 0);
@@ -570,25 +568,14 @@ static _Noreturn void run(void)
         for (size_t i = 0; i < n_files; i++) {
             if (now >= files[i].due_ms)
                 look(&files[i]);
-            if (!gather)
-                busy |= read_some(&files[i]);
-            unread |= files[i].fd >= 0 && files[i].ready;
+            busy |= read_some(&files[i]);
             count_wait(&files[i], now);
             if (files[i].due_ms < due)
                 due = files[i].due_ms;
         }
         now = now_ms();
-        /* what is unread for want of credit goes on as soon as that comes: a rest would be a limit of its own */
-        if (was_busy && !busy && !gather && !unread) {
-            ADV_FAILPOINT("tail.rest");
-            gather_ms = now + GATHER_MS;
-            gather = true;
-        }
-        was_busy = busy || (was_busy && unread);
-        if (gather && gather_ms < due)
-            due = gather_ms;
         struct pollfd p[2] = { { .fd = STDIN_FILENO, .events = POLLIN },
-                               { .fd = gather || credit < TAIL_CREDIT_LOW ? -1 : notify_fd, .events = POLLIN } };
+                               { .fd = notify_fd, .events = POLLIN } };
         if (poll(p, 2, busy || due <= now ? 0 : (int) (due - now)) > 0) {
             if (p[0].revents)
                 read_input();

@@ -294,7 +294,8 @@ int fleet_apply_status(struct fleet *f, struct intents *in, struct cluster *c, c
         ev->u.status.reason > REASON_LAST_)
         return adv_err_set_reason(err, ADV_INVALID_ARGUMENT, "STATUS_MALFORMED", "advice %.200s: unknown disposition %d",
                                   ev->u.status.advice_name, (int) ev->u.status.disposition);
-    if (ad->disposition == DISPOSITION_SUPERSEDED && ev->u.status.disposition == DISPOSITION_PENDING) {
+    if (ad->disposition == DISPOSITION_SUPERSEDED && ev->u.status.disposition == DISPOSITION_PENDING &&
+        !attempt_requeue_recorded(ad->attempt)) { /* a job in our hold goes on waiting for a person's word */
         fleet_advice_close(ad); /* the agent waits for nothing that can still come */
         ad->observed_generation = ad->generation;
         fleet_touch_advice(in, ad);

@@ -478,45 +478,6 @@ Test(tail_hang, hung_file_is_given_up_others_go_on, .init = stop_helper, .fini =
     UNTIL(has(&s2, "other\n") && s2.state == TAIL_STATE_COMPLETE);
 }
 
-static void fast(void)
-{
-    struct tail_config cfg = { .helper_path = TAIL_HELPER, .min_uid = 1000, .hang_timeout_ms = 30000, .rate_bytes_per_s = 1u << 30,
-                               .max_buffered_user_bytes = 16u << 10 }; /* which one read uses up */
-
-    setenv("ADVISOR_FAILPOINT", "tail.rest=exit:3@8", 1);
-    setup();
-    if (!m)
-        return;
-    m = tail_manager_free(m);
-    cr_assert_eq(tail_manager_new(&loop, &cfg, &ops, NULL, &m, NULL), 0);
-}
-
-/* It rests at the ends of files, and not each time that its credit is used up: with that nobody would get more than a credit in each
- * rest, whatever the rate. */
-Test(tail_fast, a_long_log_is_read_without_rests, .init = fast, .fini = teardown, .timeout = 60)
-{
-    static char text[64 << 10];
-    size_t n = 0;
-    int pid;
-
-#ifndef ADV_FAILPOINTS
-    cr_skip("needs a build with failpoints");
-#endif
-    while (n < sizeof(text) - 1)
-        n += (size_t) snprintf(text + n, sizeof(text) - n, "step %zu of many\n", n);
-    text[sizeof(text) - 2] = '\n';
-    put("a", "", O_TRUNC);
-    for (int i = 0; i < 64; i++)
-        put("a", text, O_APPEND);
-    watch(&s1, "a", 0);
-    UNTIL(s1.data.len > 0);
-    pid = tail_helper_pid(m, OWNER);
-    cr_assert(pid > 0);
-    UNTIL(s1.data.len == 64 * (sizeof(text) - 1) && s1.state == TAIL_STATE_COMPLETE);
-    cr_assert_eq(tail_helper_pid(m, OWNER), pid, "it rested too often");
-    unsetenv("ADVISOR_FAILPOINT");
-}
-
 static int run_helper(const char *const *argv)
 {
     pid_t pid = fork();
